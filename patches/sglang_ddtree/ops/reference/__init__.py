@@ -1,0 +1,1 @@
+"""Plain-torch tree operations: the implementation on CPU and the oracle for the Triton kernels."""

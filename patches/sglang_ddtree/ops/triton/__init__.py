@@ -1,0 +1,1 @@
+"""Triton tree operations; :mod:`..reference` defines what each computes."""

@@ -1,0 +1,71 @@
+"""The target's choice at every node: argmax, or a sample ("sample and walk").
+
+Sampling one token per node and walking the tree by match is lossless: along the accepted path every token was
+drawn from the target's own distribution at that node, and whether the tree holds it decides only how far the
+step goes. Temperature, top-k, top-p, min-p and seeds work as without speculation because the engine's own
+sampler draws the token, with the node's position.
+"""
+
+import dataclasses
+
+import torch
+from sglang.srt.layers.sampler import apply_custom_logit_processor
+from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
+
+from sglang_ddtree import compat
+
+_PER_REQUEST = ("temperatures", "top_ps", "top_ks", "min_ps", "sampling_seed")
+
+
+def choose_tokens(sampler, logits: torch.Tensor, info, positions: torch.Tensor) -> torch.Tensor:
+    """Token that the target chooses after each node.
+
+    Args:
+        sampler: the engine's sampler.
+        logits: [b * W, V]; changed in place.
+        info: the batch's sampling parameters, or None for greedy.
+        positions: int64 [b, W], position of each node's own token.
+
+    Returns:
+        int64 [b, W]
+    """
+    requests, width = positions.shape
+    if info is not None:
+        adjust_logits(logits, info, width)
+    if info is None or info.is_all_greedy:
+        return logits.argmax(dim=-1).view(requests, width)
+    info = per_node(info, width)
+    probs = torch.softmax(logits.div_(info.temperatures), dim=-1)
+    simple = not (info.need_top_p_sampling or info.need_top_k_sampling or info.need_min_p_sampling)
+    tokens = compat.sampled_tokens(sampler, probs, info, positions.reshape(-1), simple)
+    return tokens.long().view(requests, width)
+
+
+def per_node(info, width: int):
+    """Sampling parameters with one row per node instead of one per request."""
+    rows = {}
+    for name in _PER_REQUEST:
+        values = getattr(info, name)
+        rows[name] = None if values is None else values.repeat_interleave(width, dim=0)
+    return dataclasses.replace(info, **rows)
+
+
+def adjust_logits(logits: torch.Tensor, info, width: int) -> None:
+    """Apply custom processors, penalties and logit bias to every node of a request, in place.
+
+    Penalties count the tokens committed before the step, not those on a node's path, as in every speculative
+    algorithm of SGLang.
+    """
+    if info.has_custom_logit_processor:
+        apply_custom_logit_processor(logits, info, num_tokens_in_batch=width)
+    nodes = logits.view(-1, width, logits.shape[-1])
+    if info.acc_additive_penalties is not None:
+        nodes.add_(info.acc_additive_penalties[:, None])
+    if info.acc_scaling_penalties is not None:
+        apply_scaling_penalties(nodes, info.acc_scaling_penalties[:, None])
+    penalizer = info.penalizer_orchestrator
+    if penalizer is not None and penalizer.is_required:
+        for node in range(width):
+            penalizer.apply(nodes[:, node])
+    if info.logit_bias is not None:
+        nodes.add_(info.logit_bias[:, None])

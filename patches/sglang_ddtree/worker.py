@@ -1,0 +1,207 @@
+"""The decode step: draft a block, build a tree, verify it in one target pass, commit the accepted path."""
+
+import logging
+
+import torch
+from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from sglang_ddtree import compat, ops, selfcheck
+from sglang_ddtree.algorithm import read_settings
+from sglang_ddtree.draft_input import next_input
+from sglang_ddtree.proposals import top_candidates
+from sglang_ddtree.sampling import choose_tokens
+from sglang_ddtree.verify_input import DDTreeVerifyInput
+
+logger = logging.getLogger(__name__)
+
+
+class DDTreeWorker(DFlashWorkerV2):
+    """DFlash's worker with a tree in place of the chain; prefill is inherited unchanged.
+
+    No step waits for the device and none reads `req_to_token` after the verify pass was launched: the
+    scheduler may hand the row to another request by then, so every slot is gathered beforehand.
+    """
+
+    def __init__(self, server_args, *args, **kwargs):
+        self.settings = read_settings(server_args)
+        with compat.drafter_arguments(server_args, self.settings.block_size) as drafter_args:
+            super().__init__(drafter_args, *args, **kwargs)
+        self.server_args = server_args
+        self.kv_mover = None
+
+    def init_cuda_graphs(self):
+        super().init_cuda_graphs()
+        selfcheck.check_widths(self)
+        self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
+        logger.info("%s", describe(self))
+
+    def _make_next_draft_input_prefill(self, *, bonus_tokens, seq_lens):
+        return next_input(bonus_tokens, seq_lens)
+
+    def _make_next_draft_input_decode(self, *, bonus_tokens, new_seq_lens):
+        return next_input(bonus_tokens, new_seq_lens)
+
+    def forward_batch_generation(self, batch, on_publish=None, **extra) -> GenerationBatchResult:
+        """One step of the scheduler's batch; a prefill or an idle batch goes the inherited way."""
+        decoding = not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
+        if not decoding or batch.spec_info is None:
+            return super().forward_batch_generation(batch, on_publish, **extra)
+        return self._decode(batch, on_publish)
+
+    def _decode(self, batch, on_publish) -> GenerationBatchResult:
+        shape, prefix_lens = self.settings, batch.seq_lens
+        slots = self._gather_slots(batch)
+        plan = compat.SlotPlan(self, batch, slots, compat.get_reserved(batch.spec_info)[0])
+
+        root = batch.spec_info.bonus_tokens
+        hidden = self._draft(batch, root, slots[:, : shape.block_size].contiguous(), plan)
+        log_probs, token_ids = top_candidates(hidden[:, 1:], self._lm_head(), shape.top_k)
+        tree = ops.build_tree(log_probs, token_ids, root, shape.budget)
+        positions, ancestors = ops.finalize(tree, prefix_lens)
+
+        node_slots = slots[:, : shape.width].contiguous()
+        target_out = self._verify(batch, tree, positions, ancestors, node_slots, plan)
+        logits = target_out.logits_output.next_token_logits
+        chosen = choose_tokens(self.model_runner.sampler, logits, batch.sampling_info, positions)
+        accepted = ops.accept(tree, chosen, prefix_lens, shape.block_size)
+        if on_publish is not None:
+            on_publish(accepted.new_seq_lens)
+        self._commit(target_out.logits_output, slots, node_slots, accepted, prefix_lens)
+        return self._result(target_out, accepted)
+
+    def _gather_slots(self, batch) -> torch.Tensor:
+        """Slots of each request's next max(W, D) positions; int64 [b, max(W, D)]."""
+        count = max(self.settings.width, self.settings.block_size)
+        columns = batch.seq_lens[:, None] + torch.arange(count, device=self.device)
+        rows = self.model_runner.req_to_token_pool.req_to_token
+        return rows[batch.req_pool_indices[:, None].long(), columns.long()].long()
+
+    def _lm_head(self) -> torch.Tensor:
+        head = self.model_runner.model.lm_head
+        shard = getattr(head, "shard_indices", None)
+        return head.weight if shard is None else head.weight[: shard.num_org_elements]
+
+    def _draft(self, batch, root, slots, plan) -> torch.Tensor:
+        """Run the drafter on [root, mask, mask, ...]; returns its hidden states [b, D, H]."""
+        requests, block = slots.shape
+        ids = torch.full((requests, block), int(self._mask_token_id), dtype=torch.int64, device=self.device)
+        ids[:, 0] = root
+        embeds = self.model_runner.model.get_input_embeddings()(ids)
+        seq_lens, seq_lens_cpu = self._draft_lens(batch, slots)
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=requests,
+            input_ids=ids.flatten(),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=seq_lens,
+            out_cache_loc=slots.flatten(),
+            seq_lens_sum=int(seq_lens_cpu.sum()),
+            seq_lens_cpu=seq_lens_cpu,
+            positions=(batch.seq_lens[:, None] + self._block_pos_offsets).flatten(),
+            input_embeds=embeds.view(requests * block, -1),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            **plan.draft_batch_fields(batch, requests * block),
+        )
+        plan.bind_draft(forward_batch, slots, seq_lens, seq_lens_cpu)
+        with torch.inference_mode():
+            out = self.draft_model_runner.forward(forward_batch)
+        return out.logits_output.hidden_states.view(requests, block, -1)
+
+    def _draft_lens(self, batch, slots) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the drafter attends to before its block: device lengths [b], and a host bound int32 [b]."""
+        requests, block = slots.shape
+        self._ensure_draft_block_buffers(requests)
+        bound = self._draft_seq_lens_cpu_buf[:requests]
+        if not self.use_compact_draft_cache:
+            bound.copy_(self._host_bound(batch, block))
+            return batch.seq_lens, bound
+        windowed = self._compute_compact_draft_seq_lens(batch.seq_lens)
+        compat.fill_compact_seq_lens(self, batch, batch.spec_info, windowed, bound)
+        self._rebuild_compact_draft_cache(
+            req_pool_indices=batch.req_pool_indices,
+            prefix_lens=batch.seq_lens,
+            draft_prefix_lens=windowed,
+            verify_out_cache_loc_2d=slots,
+            bs=requests,
+            block_size=block,
+        )
+        return windowed, bound
+
+    def _host_bound(self, batch, width: int) -> torch.Tensor:
+        """Upper bound of each request's length after `width` more tokens, on the host, without a copy."""
+        if batch.seq_lens_cpu is not None:
+            return batch.seq_lens_cpu + width
+        return compat.get_reserved(batch.spec_info)[0]
+
+    def _verify(self, batch, tree, positions, ancestors, node_slots, plan):
+        """Run the target over all nodes; logits [b * W, V] and hidden states [b * W, ...] in its output."""
+        verify_input = DDTreeVerifyInput(
+            draft_token=tree.token.flatten(),
+            positions=positions.flatten(),
+            draft_token_num=self.settings.width,
+            capture_hidden_mode=CaptureHiddenMode.FULL,
+            ancestors=ancestors,
+            **plan.verify_fields(node_slots),
+        )
+        batch.out_cache_loc = node_slots.flatten()
+        committed = batch.seq_lens_cpu, batch.seq_lens_sum
+        batch.seq_lens_cpu = self._host_bound(batch, self.settings.width)
+        batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())
+        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        batch.seq_lens_cpu, batch.seq_lens_sum = committed
+        return self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
+
+    def _commit(self, logits_output, slots, node_slots, accepted, prefix_lens) -> None:
+        """Put the accepted path's KV where a chain would have it, in the target and in the drafter."""
+        self.kv_mover(node_slots, accepted.index, accepted.commit_lens)
+        requests, block = accepted.index.shape
+        hidden = logits_output.hidden_states.view(requests, self.settings.width, -1)
+        nodes = accepted.index.clamp(min=0).long()[:, :, None].expand(-1, -1, hidden.shape[-1])
+        path_slots = slots[:, :block].contiguous()
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden.gather(1, nodes).view(requests * block, -1),
+            cache_loc=path_slots.flatten(),
+            cache_loc_2d=path_slots,
+            positions=(prefix_lens[:, None] + self._block_pos_offsets).flatten(),
+            commit_lens=accepted.commit_lens,
+        )
+        # Under overlap scheduling the result is copied to the host, and this is its largest part.
+        logits_output.hidden_states = None
+
+    def _result(self, target_out, accepted) -> GenerationBatchResult:
+        return GenerationBatchResult(
+            logits_output=target_out.logits_output,
+            next_token_ids=accepted.out_tokens.flatten(),
+            accept_lens=accepted.commit_lens,
+            can_run_cuda_graph=target_out.can_run_cuda_graph,
+            next_draft_input=next_input(accepted.bonus, accepted.new_seq_lens),
+            speculative_num_draft_tokens=self.settings.block_size,
+            new_seq_lens=accepted.new_seq_lens,
+            **compat.result_fields(target_out),
+        )
+
+
+def kv_buffers(pool) -> list[torch.Tensor]:
+    """Every tensor of a KV pool that is indexed by slot."""
+    if hasattr(pool, "k_buffer"):
+        return [*pool.k_buffer, *pool.v_buffer]
+    return list(pool.kv_buffer)
+
+
+def describe(worker) -> str:
+    """One line that states the resolved engine."""
+    shape, args = worker.settings, worker.server_args
+    graphs = "off" if selfcheck.captured_width(worker.model_runner) is None else "on"
+    return (
+        f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
+        f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
+        f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
+        f"page_size={args.page_size} patches={selfcheck.series_hash(selfcheck.load_manifest())}"
+    )
