@@ -88,6 +88,8 @@ def _refuse_layouts(args) -> None:
         raise SettingsError("DDTREE needs a drafter: set --speculative-draft-model-path")
     if args.pp_size != 1:
         raise SettingsError(f"DDTREE does not run with --pp-size {args.pp_size}: use 1, or no speculation")
+    if args.tp_size != 1:
+        raise SettingsError(f"DDTREE does not run with --tp-size {args.tp_size} yet: use 1, or no speculation")
     if args.enable_dp_attention:
         raise SettingsError("DDTREE does not run with --enable-dp-attention: leave it out, or use no speculation")
     if args.enable_lora:

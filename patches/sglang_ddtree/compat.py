@@ -150,6 +150,28 @@ def fill_compact_seq_lens(worker, batch, draft_input, draft_prefix_lens, out) ->
     )
 
 
+def init_new_fields(verify_input) -> dict:
+    """Extra arguments of `ForwardBatch.init_new` for a verify pass."""
+    return {"kv_loc_plan": verify_input.kv_loc_plan, "write_cols": verify_input.kv_loc_cols} if V23 else {}
+
+
+def captured_mask(backend):
+    """The Triton backend's mask that its captured verify graphs read; uint8 or bool, flat."""
+    return backend.verify_mask.buffer if V23 else backend.cuda_graph_custom_mask
+
+
+def largest_batch(runner) -> int:
+    """Requests of the largest decode batch, running or padded to a captured size."""
+    if V23:
+        from sglang.srt.runtime_context import get_exec
+
+        captured = get_exec().graph.cuda_graph_config
+    else:
+        captured = runner.server_args.cuda_graph_config
+    sizes = (captured.decode.bs or []) if captured is not None else []
+    return max([runner.req_to_token_pool.size, *sizes])
+
+
 def result_fields(target_out) -> dict:
     """Outputs of the target that this version's result carries on."""
     if not V23:

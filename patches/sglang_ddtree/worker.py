@@ -11,8 +11,11 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang_ddtree import compat, ops, selfcheck
 from sglang_ddtree.algorithm import read_settings
 from sglang_ddtree.draft_input import next_input
-from sglang_ddtree.proposals import top_candidates
+from sglang_ddtree.metrics import StepCounters
+from sglang_ddtree.proposals import TreeProposer
 from sglang_ddtree.sampling import choose_tokens
+from sglang_ddtree.stage_times import StageClock
+from sglang_ddtree.stage_times import enabled as times_stages
 from sglang_ddtree.verify_input import DDTreeVerifyInput
 
 logger = logging.getLogger(__name__)
@@ -30,13 +33,21 @@ class DDTreeWorker(DFlashWorkerV2):
         with compat.drafter_arguments(server_args, self.settings.block_size) as drafter_args:
             super().__init__(drafter_args, *args, **kwargs)
         self.server_args = server_args
-        self.kv_mover = None
+        self.clock = StageClock()
+        self.counters = StepCounters(server_args)
 
     def init_cuda_graphs(self):
+        """Capture the drafter's graph with the tree in it, then check what was captured."""
+        self.proposer = TreeProposer(self._lm_head(), self.settings, compat.largest_batch(self.model_runner))
+        self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
         super().init_cuda_graphs()
         selfcheck.check_widths(self)
-        self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
+        self.graphs = selfcheck.captured_width(self.model_runner) is not None
         logger.info("%s", describe(self))
+
+    def _maybe_build_draft_sampler(self):
+        # Timed stages need the tree as a stage of its own, outside the drafter's graph.
+        return None if times_stages() else self.proposer
 
     def _make_next_draft_input_prefill(self, *, bonus_tokens, seq_lens):
         return next_input(bonus_tokens, seq_lens)
@@ -53,24 +64,38 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _decode(self, batch, on_publish) -> GenerationBatchResult:
         shape, prefix_lens = self.settings, batch.seq_lens
+        self.clock.start()
         slots = self._gather_slots(batch)
         plan = compat.SlotPlan(self, batch, slots, compat.get_reserved(batch.spec_info)[0])
+        block_slots = slots[:, : shape.block_size].contiguous()
+        tree, drafted_in_graph = self._propose(batch, block_slots, plan)
 
-        root = batch.spec_info.bonus_tokens
-        hidden = self._draft(batch, root, slots[:, : shape.block_size].contiguous(), plan)
-        log_probs, token_ids = top_candidates(hidden[:, 1:], self._lm_head(), shape.top_k)
-        tree = ops.build_tree(log_probs, token_ids, root, shape.budget)
         positions, ancestors = ops.finalize(tree, prefix_lens)
-
         node_slots = slots[:, : shape.width].contiguous()
         target_out = self._verify(batch, tree, positions, ancestors, node_slots, plan)
+        self.clock.mark("verify")
         logits = target_out.logits_output.next_token_logits
         chosen = choose_tokens(self.model_runner.sampler, logits, batch.sampling_info, positions)
         accepted = ops.accept(tree, chosen, prefix_lens, shape.block_size)
         if on_publish is not None:
             on_publish(accepted.new_seq_lens)
-        self._commit(target_out.logits_output, slots, node_slots, accepted, prefix_lens)
+        self.clock.mark("accept")
+        self._commit(target_out.logits_output, block_slots, node_slots, accepted, prefix_lens)
+        self.clock.mark("commit")
+        self.counters.count(self.graphs and not (drafted_in_graph and target_out.can_run_cuda_graph))
         return self._result(target_out, accepted)
+
+    def _propose(self, batch, block_slots, plan) -> tuple[ops.Tree, bool]:
+        """Draft a block per request and grow the trees; says whether the drafter ran in its CUDA graph."""
+        requests = len(batch.seq_lens)
+        out, input_ids = self._draft(batch, batch.spec_info.bonus_tokens, block_slots, plan)
+        self.clock.mark("draft")
+        if self._draft_sampler is not None and out.can_run_graph:
+            tree = self.proposer.first(requests)
+        else:
+            tree = self.proposer(out.logits_output.hidden_states, input_ids)
+        self.clock.mark("tree")
+        return tree, bool(out.can_run_graph)
 
     def _gather_slots(self, batch) -> torch.Tensor:
         """Slots of each request's next max(W, D) positions; int64 [b, max(W, D)]."""
@@ -84,8 +109,8 @@ class DDTreeWorker(DFlashWorkerV2):
         shard = getattr(head, "shard_indices", None)
         return head.weight if shard is None else head.weight[: shard.num_org_elements]
 
-    def _draft(self, batch, root, slots, plan) -> torch.Tensor:
-        """Run the drafter on [root, mask, mask, ...]; returns its hidden states [b, D, H]."""
+    def _draft(self, batch, root, slots, plan):
+        """Run the drafter on [root, mask, mask, ...]; returns its output (hidden states [b * D, H]) and the ids."""
         requests, block = slots.shape
         ids = torch.full((requests, block), int(self._mask_token_id), dtype=torch.int64, device=self.device)
         ids[:, 0] = root
@@ -109,8 +134,7 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         plan.bind_draft(forward_batch, slots, seq_lens, seq_lens_cpu)
         with torch.inference_mode():
-            out = self.draft_model_runner.forward(forward_batch)
-        return out.logits_output.hidden_states.view(requests, block, -1)
+            return self.draft_model_runner.forward(forward_batch), forward_batch.input_ids
 
     def _draft_lens(self, batch, slots) -> tuple[torch.Tensor, torch.Tensor]:
         """What the drafter attends to before its block: device lengths [b], and a host bound int32 [b]."""
@@ -152,23 +176,22 @@ class DDTreeWorker(DFlashWorkerV2):
         committed = batch.seq_lens_cpu, batch.seq_lens_sum
         batch.seq_lens_cpu = self._host_bound(batch, self.settings.width)
         batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())
-        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        forward_batch = verify_input.prepare_for_verify(batch, self.target_worker)
         batch.seq_lens_cpu, batch.seq_lens_sum = committed
         return self.target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
 
-    def _commit(self, logits_output, slots, node_slots, accepted, prefix_lens) -> None:
+    def _commit(self, logits_output, block_slots, node_slots, accepted, prefix_lens) -> None:
         """Put the accepted path's KV where a chain would have it, in the target and in the drafter."""
         self.kv_mover(node_slots, accepted.index, accepted.commit_lens)
         requests, block = accepted.index.shape
         hidden = logits_output.hidden_states.view(requests, self.settings.width, -1)
         nodes = accepted.index.clamp(min=0).long()[:, :, None].expand(-1, -1, hidden.shape[-1])
-        path_slots = slots[:, :block].contiguous()
         self._append_target_hidden_to_draft_kv_by_loc(
             target_hidden=hidden.gather(1, nodes).view(requests * block, -1),
-            cache_loc=path_slots.flatten(),
-            cache_loc_2d=path_slots,
+            cache_loc=block_slots.flatten(),
+            cache_loc_2d=block_slots,
             positions=(prefix_lens[:, None] + self._block_pos_offsets).flatten(),
             commit_lens=accepted.commit_lens,
         )
@@ -198,7 +221,7 @@ def kv_buffers(pool) -> list[torch.Tensor]:
 def describe(worker) -> str:
     """One line that states the resolved engine."""
     shape, args = worker.settings, worker.server_args
-    graphs = "off" if selfcheck.captured_width(worker.model_runner) is None else "on"
+    graphs = "on" if worker.graphs else "off"
     return (
         f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
         f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
