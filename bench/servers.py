@@ -1,0 +1,134 @@
+"""SGLang servers as child processes: started side by side, asked over HTTP, stopped without a trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from bench.arms import Launch
+from bench.errors import BenchError
+
+START_SECONDS = 400
+ANSWER_SECONDS = 600
+_ENGINE = re.compile(r"DDTREE engine: (.*)", re.IGNORECASE)
+
+
+class Server:
+    """One running server; its output goes to `log`."""
+
+    def __init__(self, name: str, launch: Launch, port: int, log: Path) -> None:
+        self.name, self.launch, self.port, self.log = name, launch, port, log
+        command = [sys.executable, "-m", "sglang.launch_server", *launch.flags]
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                [*command, "--host", "127.0.0.1", "--port", str(port)],
+                env={**os.environ, "HF_HUB_OFFLINE": "1", **launch.environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ready(self) -> bool:
+        """Whether it serves. Raises BenchError with the end of its log when it has died."""
+        if self._process.poll() is not None:
+            raise BenchError(f"the server of {self.name} ended while it started; {self.log} ends with:\n{self.tail()}")
+        try:
+            return requests.get(self._url("health"), timeout=5).ok
+        except requests.RequestException:
+            return False
+
+    def generate(self, prompts: list[list[int]], max_new_tokens: int) -> list[dict]:
+        """`meta_info` of greedy answers of exactly `max_new_tokens` to all prompts, sent as one batch."""
+        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        body = {"input_ids": prompts, "sampling_params": sampling}
+        reply = requests.post(self._url("generate"), json=body, timeout=ANSWER_SECONDS)
+        if not reply.ok:
+            raise BenchError(f"the server of {self.name} answered {reply.status_code}: {reply.text[:300]}")
+        return [answer["meta_info"] for answer in reply.json()]
+
+    def counter(self, name: str) -> float | None:
+        """Sum of a Prometheus counter over its series, None where the server has none of that name."""
+        text = requests.get(self._url("metrics"), timeout=30).text
+        values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values)) if values else None
+
+    def engine(self) -> dict[str, str] | None:
+        """What the tree engine said about itself at start, None for a server without it."""
+        found = _ENGINE.search(self.log.read_text(errors="replace"))
+        return dict(pair.split("=", 1) for pair in found[1].split() if "=" in pair) if found else None
+
+    def tail(self, lines: int = 25) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the server and the processes that it started."""
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            self._process.poll()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the server's main process has ended, at most `seconds`."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/{path}"
+
+
+@contextmanager
+def running(launches: Mapping[str, Launch], logs: Path) -> Iterator[dict[str, Server]]:
+    """Start all servers at once, give them when every one is ready, stop them all at the end.
+
+    Raises BenchError when one dies or is not ready within START_SECONDS.
+    """
+    servers: dict[str, Server] = {}
+    try:
+        for (name, launch), port in zip(launches.items(), _free_ports(len(launches)), strict=True):
+            servers[name] = Server(name, launch, port, logs / f"{name.replace(':', '-')}.log")
+        _await(servers.values())
+        yield servers
+    finally:
+        for server in servers.values():
+            server.signal(signal.SIGTERM)
+        for server in servers.values():
+            server.wait(20)
+            server.signal(signal.SIGKILL)  # also what the main process left behind
+            server.wait(20)
+
+
+def _await(servers) -> None:
+    deadline, missing = time.monotonic() + START_SECONDS, list(servers)
+    while missing:
+        missing = [server for server in missing if not server.ready()]
+        if missing and time.monotonic() > deadline:
+            late = missing[0]
+            raise BenchError(
+                f"the server of {late.name} is not ready after {START_SECONDS} s: name fewer --arms, or read "
+                f"{late.log}, which ends with:\n{late.tail()}"
+            )
+        time.sleep(0.5 if missing else 0)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; all are held until the last is found, so that they differ."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

@@ -1,0 +1,117 @@
+"""Which servers a list of arms starts, and what is refused before any is started."""
+
+import json
+import shlex
+
+import pytest
+
+from bench import step_cost
+from bench.arms import Setup, launch, parse_arms
+from bench.errors import BenchError
+
+
+def setup(device="cuda", **changes):
+    values = {"target": "T", "drafter": "D", "block_size": 8, "max_concurrency": 4, "max_new_tokens": 128}
+    return Setup(device=device, **values | changes)
+
+
+def value(flags, name):
+    return flags[flags.index(name) + 1]
+
+
+def test_arms_are_parsed_in_order():
+    arms = parse_arms("ar, chain,tree:16:4,tree:31:8:eager")
+    assert [(a.name, a.kind, a.budget, a.top_k, a.eager) for a in arms] == [
+        ("ar", "ar", None, None, False),
+        ("chain", "chain", None, None, False),
+        ("tree:16:4", "tree", 16, 4, False),
+        ("tree:31:8:eager", "tree", 31, 8, True),
+    ]
+    assert [arm.speculative for arm in arms] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("text", ["tree", "tree:16", "tree:16:4:fast", "tree:-1:4", "chains", "", "ar,", "ar:16"])
+def test_unknown_arm_is_refused_with_its_name_and_the_forms(text):
+    wrong = text.split(",")[-1]
+    with pytest.raises(BenchError, match="--arms") as error:
+        parse_arms(text)
+    assert repr(wrong) in str(error.value) and "tree:BUDGET:TOPK" in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [("ar,chain,ar", "ar twice"), ("tree:0:4", "budget"), ("tree:4:0", "top-k")])
+def test_arm_that_cannot_be_compared_is_refused(text, said):
+    with pytest.raises(BenchError, match=said):
+        parse_arms(text)
+
+
+def test_tree_is_configured_by_its_environment():
+    started = launch(*parse_arms("tree:16:4"), setup())
+    assert started.environment == {"SGLANG_DDTREE_BUDGET": "16", "SGLANG_DDTREE_TOPK": "4"}
+    assert value(started.flags, "--speculative-algorithm") == "DDTREE"
+    assert value(started.flags, "--speculative-draft-model-path") == "D"
+    assert value(started.flags, "--cuda-graph-max-bs") == "4"
+
+
+def test_eager_arm_differs_in_the_graphs_alone():
+    graphs, eager = (launch(arm, setup()) for arm in parse_arms("tree:16:4,tree:16:4:eager"))
+    assert graphs.environment == eager.environment
+    assert "--disable-cuda-graph" not in graphs.flags
+    assert shlex.join(eager.flags) == shlex.join(graphs.flags).replace("--cuda-graph-max-bs 4", "--disable-cuda-graph")
+
+
+def test_chain_is_upstreams_on_a_gpu_and_a_tree_of_one_candidate_on_a_cpu():
+    (chain,) = parse_arms("chain")
+    upstream = launch(chain, setup())
+    assert value(upstream.flags, "--speculative-algorithm") == "DFLASH"
+    assert (upstream.environment, upstream.note) == ({}, None)
+    own = launch(chain, setup("cpu"))
+    assert value(own.flags, "--speculative-algorithm") == "DDTREE"
+    assert own.environment == {"SGLANG_DDTREE_BUDGET": "7", "SGLANG_DDTREE_TOPK": "1"}
+    assert "tree 7:1" in own.note
+
+
+def test_ar_has_no_drafter():
+    flags = launch(*parse_arms("ar"), setup()).flags
+    assert not [flag for flag in flags if "speculative" in flag]
+
+
+def test_extra_flags_come_last_so_that_they_win():
+    assert launch(*parse_arms("tree:8:4"), setup(extra=("--page-size", "16"))).flags[-2:] == ["--page-size", "16"]
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A pair that fits, with weights of no content."""
+    shared = {"hidden_size": 8, "vocab_size": 10}
+    target = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}
+    drafter = {"architectures": ["DFlashDraftModel"], "num_target_layers": 4, "block_size": 8}
+    for role, config in (("target", target), ("drafter", drafter)):
+        (tmp_path / role).mkdir()
+        (tmp_path / role / "config.json").write_text(json.dumps(shared | config))
+        header = b"{}      "
+        (tmp_path / role / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    return ["--target", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--arms", "ar", "--profile"], "--profile"),
+        (["--arms", "ar", "--repetitions", "0"], "--repetitions 0"),
+        (["--arms", "ar", "--max-new-tokens", "1"], "--max-new-tokens 1"),
+        (["--arms", "tree:8:4:eager", "--device", "cpu"], ":eager"),
+    ],
+)
+def test_run_that_measures_nothing_is_refused_at_once(folders, tmp_path, capsys, flags, said):
+    output = tmp_path / "result.json"
+    assert step_cost.main([*folders, "--output", str(output), *flags]) == 1
+    assert said in capsys.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(("flag", "text"), [("--arms", "tree:x:4"), ("--concurrency", "1,0"), ("--concurrency", "two")])
+def test_list_that_cannot_be_read_is_refused_with_its_flag(folders, capsys, flag, text):
+    arguments = {"--arms": "ar", "--output": "result.json"} | {flag: text}
+    with pytest.raises(SystemExit):
+        step_cost.main([*folders, *(word for pair in arguments.items() for word in pair)])
+    assert flag in capsys.readouterr().err
