@@ -4,6 +4,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from sglang_ddtree.selfcheck import StartRefused
 
+_ALL = {"sglang.srt.managers.scheduler.Scheduler.get_internal_state": "state.get_internal_state"}
 _CPU = {
     "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": "attention.forward_extend",
 }
@@ -11,7 +12,7 @@ _CPU = {
 
 def targets(device: str) -> dict[str, str]:
     """Hooked function -> our function, for a device type."""
-    return _CPU if device == "cpu" else {}
+    return {**_ALL, **(_CPU if device == "cpu" else {})}
 
 
 def install(device: str) -> None:
