@@ -19,7 +19,7 @@ START_SECONDS = 300
 
 CPU_FLAGS = (
     "--device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph "
-    "--mem-fraction-static 0.3 --max-total-tokens 8192 --context-length 4096 --max-running-requests 4 "
+    "--mem-fraction-static 0.8 --max-total-tokens 8192 --context-length 4096 --max-running-requests 4 "
     "--dtype float32 --enable-metrics --sleep-on-idle --host 127.0.0.1"
 ).split()
 

@@ -1,0 +1,145 @@
+"""Test-only SGLang plugin that looks into the tree engine, or breaks it on purpose.
+
+Found by SGLang when this folder is on PYTHONPATH (the `dist-info` beside this file names the entry point), and
+without effect unless DDTREE_PROBE names a mode:
+
+* ``draft_kv:FILE``         after each step of a single request, save what the drafter's KV pool holds for it
+* ``width_bug:checked``     let the target's attention run at the drafter's width D instead of W
+* ``width_bug:unchecked``   the same, with the check at start switched off
+* ``sync_error``            a call that waits for the GPU inside a decode step raises (CUDA only)
+
+DDTREE_NATIVE_OPS=1 makes the models use plain torch operators, as sgl_kernel's know no float32.
+"""
+
+import logging
+import os
+
+logger = logging.getLogger("ddtree_probe")
+
+ENV = "DDTREE_PROBE"
+ENV_NATIVE = "DDTREE_NATIVE_OPS"
+WARM_UP_STEPS = 5
+
+
+def load() -> None:
+    """Install the mode of DDTREE_PROBE, in the process that runs the tree's worker and only there.
+
+    Raises:
+        SystemExit: the mode is unknown.
+    """
+    if os.environ.get(ENV_NATIVE):
+        _use_native_operators()
+    name, _, argument = os.environ.get(ENV, "").partition(":")
+    if not name:
+        return
+    if name not in MODES:
+        raise SystemExit(f"{ENV}={name} is not a mode of the probe: use one of {', '.join(MODES)}")
+    _when_worker_is_made(lambda: MODES[name](argument))
+
+
+def _use_native_operators() -> None:
+    from sglang.srt.layers.utils.multi_platform import MultiPlatformOp
+
+    MultiPlatformOp.dispatch_forward = lambda operator: operator.forward_native
+
+
+def _when_worker_is_made(install) -> None:
+    # The plugin installs its own hooks when the scheduler asks for the worker's class: its modules are imported
+    # by then, and neither the KV pools nor the attention backends exist yet.
+    from sglang_ddtree import hooks
+
+    original = hooks.install
+
+    def install_both(device):
+        original(device)
+        install()
+        logger.info("DDTREE probe: %s", os.environ[ENV])
+
+    hooks.install = install_both
+
+
+def draft_kv(path: str) -> None:
+    """Save, by an atomic rename: committed tokens, and K and V [committed, KV heads, head dim] by layer."""
+    import torch
+    from sglang_ddtree.worker import DDTreeWorker
+
+    decode = DDTreeWorker._decode
+
+    def decode_and_save(worker, batch, on_publish):
+        rows = batch.req_pool_indices
+        result = decode(worker, batch, on_publish)
+        if rows.numel() != 1:
+            return result
+        committed = int(result.new_seq_lens[0])
+        slots = worker.model_runner.req_to_token_pool.req_to_token[rows[0], :committed].long()
+        pool = worker.draft_model_runner.token_to_kv_pool
+        rows_of = {"keys": pool.k_buffer, "values": pool.v_buffer}
+        saved = {name: [buffer[slots].cpu() for buffer in buffers] for name, buffers in rows_of.items()}
+        torch.save({"committed": committed, **saved}, path + ".partial")
+        os.replace(path + ".partial", path)
+        return result
+
+    DDTreeWorker._decode = decode_and_save
+
+
+def width_bug(variant: str) -> None:
+    """The target's attention metadata and mask are laid out for D nodes while W are verified."""
+    if variant not in ("checked", "unchecked"):
+        raise SystemExit(f"{ENV}=width_bug needs the variant checked or unchecked, not {variant!r}")
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang_ddtree import compat, selfcheck
+
+    make_backends = ModelRunner.init_attention_backends
+
+    def make_backends_of_width_d(runner):
+        make_backends(runner)
+        if not runner.is_draft_worker:
+            runner.attn_backend.num_draft_tokens = compat.engine_block_size()
+
+    ModelRunner.init_attention_backends = make_backends_of_width_d
+    _lay_out_torch_masks_for_d()
+    if variant == "unchecked":
+        selfcheck.check_widths = lambda worker: None
+
+
+def _lay_out_torch_masks_for_d() -> None:
+    """The bug for the torch_native backend, which reads a mask per request instead of a flat one."""
+    from sglang_ddtree import attention, compat
+
+    verify = attention.verify_attention
+
+    def verify_with_rows_of_d(q, k_cache, v_cache, rows, prefix_lens, block_slots, ancestors, causal, scaling):
+        if ancestors is not None:
+            requests, width = ancestors.shape[:2]
+            # Row i starts where it would if the rows before it had D entries.
+            strides = (width * width, min(compat.engine_block_size(), width), 1)
+            ancestors = ancestors.contiguous().as_strided((requests, width, width), strides)
+        return verify(q, k_cache, v_cache, rows, prefix_lens, block_slots, ancestors, causal, scaling)
+
+    attention.verify_attention = verify_with_rows_of_d
+
+
+def sync_error(_: str) -> None:
+    """After some steps, which compile kernels, raise at any call that waits for the GPU."""
+    import torch
+    from sglang_ddtree.worker import DDTreeWorker
+
+    decode, steps = DDTreeWorker._decode, 0
+
+    def decode_without_waiting(worker, batch, on_publish):
+        nonlocal steps
+        steps += 1
+        if steps <= WARM_UP_STEPS:
+            return decode(worker, batch, on_publish)
+        if steps == WARM_UP_STEPS + 1:
+            logger.info("DDTREE probe: sync_error armed")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return decode(worker, batch, on_publish)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    DDTreeWorker._decode = decode_without_waiting
+
+
+MODES = {"draft_kv": draft_kv, "width_bug": width_bug, "sync_error": sync_error}
