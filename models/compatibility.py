@@ -24,9 +24,7 @@ def find_problems(target: Mapping, drafter: Mapping, block_size: int | None = No
         return [architecture]  # the other fields of an unrelated model would only add noise
     text = target.get("text_config") or target
     problems = [
-        problem
-        for name in ("hidden_size", "vocab_size")
-        for problem in _same(name, drafter.get(name), text.get(name))
+        problem for name in ("hidden_size", "vocab_size") for problem in _same(name, drafter.get(name), text.get(name))
     ]
     problems += _layer_problems(text.get("num_hidden_layers"), drafter)
     problems += _mask_token_problems(text.get("vocab_size"), drafter)
@@ -66,8 +64,7 @@ def _layer_problems(target_layers: object, drafter: Mapping) -> list[str]:
         problems.append("the drafter's config.json has target_layer_ids but no num_target_layers")
     elif trained_for is not None and trained_for != target_layers:
         problems.append(
-            f"the drafter is made for {trained_for} target layers (num_target_layers), "
-            f"the target has {target_layers}"
+            f"the drafter is made for {trained_for} target layers (num_target_layers), the target has {target_layers}"
         )
     if layer_ids is not None:
         problems += _layer_id_problems(layer_ids, target_layers)

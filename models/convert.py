@@ -160,9 +160,7 @@ def _hugging_face_name(name: str) -> str:
         return _GLOBAL_NAMES[name]
     match = _LAYER_TENSOR.fullmatch(name)
     if match is None or match[2] not in _LAYER_NAMES:
-        raise ModelError(
-            f"The GGUF file has a tensor {name} that a Llama model with tied embeddings has not."
-        )
+        raise ModelError(f"The GGUF file has a tensor {name} that a Llama model with tied embeddings has not.")
     return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.weight"
 
 

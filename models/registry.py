@@ -56,8 +56,6 @@ class Pair:
     """A target and a drafter that were validated together.
 
     engine: device class -> validated settings.
-    acceptance: {"chain": window or None, "tree": {"B/K": window}}, a window being {"low", "high"}, the
-    bounds of the mean accept length in tokens per target step, bonus token included.
     """
 
     name: str
@@ -67,7 +65,6 @@ class Pair:
     target: Part
     drafter: Part
     engine: dict[str, dict]
-    acceptance: dict
 
     @property
     def parts(self) -> tuple[Part, Part]:
@@ -88,9 +85,7 @@ def load_pair(name: str) -> Pair:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelError(
-            f"There is no model pair {name}; the registry has: {', '.join(pair_names())}."
-        ) from None
+        raise ModelError(f"There is no model pair {name}; the registry has: {', '.join(pair_names())}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ModelError(f"{path.name} is not readable YAML: {' '.join(str(error).split())}") from error
     return _Reader(path.name).pair(path, content)
@@ -103,15 +98,12 @@ class _Reader:
         self._file = file
 
     def pair(self, path: Path, content: object) -> Pair:
-        keys = {"name", "summary", "claims_speed", "target", "drafter", "engine", "acceptance"}
+        keys = {"name", "summary", "claims_speed", "target", "drafter", "engine"}
         content = self._mapping("", content, keys)
         if content["name"] != path.stem:
-            raise self._error(
-                "name", f"must be {path.stem!r}, as the file is called, not {content['name']!r}"
-            )
+            raise self._error("name", f"must be {path.stem!r}, as the file is called, not {content['name']!r}")
         if not isinstance(content["claims_speed"], bool):
             raise self._error("claims_speed", "must be true or false")
-        engine = self._engine(content["engine"])
         return Pair(
             name=path.stem,
             path=path,
@@ -119,10 +111,7 @@ class _Reader:
             claims_speed=content["claims_speed"],
             target=self._part("target", content["target"]),
             drafter=self._part("drafter", content["drafter"]),
-            engine=engine,
-            acceptance=self._acceptance(
-                content["acceptance"], max(settings["block_size"] for settings in engine.values())
-            ),
+            engine=self._engine(content["engine"]),
         )
 
     def _part(self, role: str, value: object) -> Part:
@@ -177,28 +166,6 @@ class _Reader:
                     f"must be at most {largest}, all that a tree of this block_size and top_k holds",
                 )
         return value
-
-    def _acceptance(self, value: object, block_size: int) -> dict:
-        value = self._mapping("acceptance", value, {"chain", "tree"})
-        if value["chain"] is not None:
-            self._window("acceptance.chain", value["chain"], block_size)
-        if not isinstance(value["tree"], dict):
-            raise self._error(
-                "acceptance.tree", "must map budget/top_k to a window, {} when none is measured"
-            )
-        for setting, window in value["tree"].items():
-            if not re.fullmatch(r"[1-9]\d*/[1-9]\d*", str(setting)):
-                raise self._error(f"acceptance.tree.{setting}", "must be called budget/top_k, such as 15/8")
-            self._window(f"acceptance.tree.{setting}", window, block_size)
-        return value
-
-    def _window(self, key: str, value: object, block_size: int) -> None:
-        window = self._mapping(key, value, {"low", "high"})
-        for name, bound in window.items():
-            if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-                raise self._error(f"{key}.{name}", f"must be a number, not {bound!r}")
-        if not 1 <= window["low"] < window["high"] <= block_size:
-            raise self._error(key, f"must satisfy 1 <= low < high <= {block_size} (the block size)")
 
     def _mapping(self, key: str, value: object, names: set[str]) -> dict:
         if not isinstance(value, dict):

@@ -47,9 +47,7 @@ def write_float32(path: Path, tensors: Iterable[Float32Tensor]) -> None:
         for tensor in ordered:
             array = tensor.load()
             if array.shape != tensor.shape or array.dtype.name != "float32":
-                raise ValueError(
-                    f"{tensor.name}: got {array.dtype.name} {array.shape}, not float32 {tensor.shape}"
-                )
+                raise ValueError(f"{tensor.name}: got {array.dtype.name} {array.shape}, not float32 {tensor.shape}")
             out.write(array.astype("<f4", order="C", copy=False).tobytes())
 
 

