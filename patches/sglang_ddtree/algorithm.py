@@ -101,7 +101,9 @@ def _refuse_layouts(args) -> None:
 def _refuse_target(args) -> None:
     reason = targets.unsupported(compat.hf_config(args, args.model_path))
     if reason:
-        raise SettingsError(f"DDTREE cannot serve --model-path {args.model_path}: {reason}; serve it without speculation")
+        raise SettingsError(
+            f"DDTREE cannot serve --model-path {args.model_path}: {reason}; serve it without speculation"
+        )
 
 
 def _choose_backends(args) -> None:

@@ -126,9 +126,7 @@ class SlotPlan:
         translator = self.worker.draft_model_runner.kv_index_translator
         plan = self.make(slots)
         if self.worker.use_compact_draft_cache:
-            plan = plan.reads_from(
-                translator, seq_lens=seq_lens, seq_lens_cpu=seq_lens_cpu, read_extent=slots.shape[1]
-            )
+            plan = plan.reads_from(translator, seq_lens=seq_lens, seq_lens_cpu=seq_lens_cpu, read_extent=slots.shape[1])
         plan.bind(forward_batch, translator)
 
     def verify_fields(self, slots) -> dict:

@@ -5,9 +5,8 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang_ddtree.selfcheck import StartRefused
 
 _ALL = {"sglang.srt.managers.scheduler.Scheduler.get_internal_state": "state.get_internal_state"}
-_CPU = {
-    "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": "attention.forward_extend",
-}
+_TORCH_NATIVE = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend"
+_CPU = {f"{_TORCH_NATIVE}.forward_extend": "attention.forward_extend"}
 
 
 def targets(device: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.prompts import PROMPTS
 from tests.engine.server import PAIR, VERSIONS, Engine, Server, python
+from tests.simulation import greedy_answer, load_pair, pooled_accept_length, walk
 
 FULL = os.environ.get("ENGINE_FULL") == "1"
 COUNT, TOKENS = (20, 100) if FULL else (8, 60)
@@ -41,21 +42,14 @@ def greedy(prompts):
 
 
 @pytest.fixture(scope="session")
-def tree_server():
-    """Version, budget, top-k -> a running server; the one before it is stopped."""
-    running = {}
+def simulated(prompts):
+    """(budget, top-k) -> mean accept length of the independent simulation over the same prompts."""
+    pair = load_pair(PAIR / "target", PAIR / "drafter")
+    ids = (pair.chat.tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts)
+    answers = [greedy_answer(pair, prompt, TOKENS, ignore_eos=True) for prompt in ids]
 
-    def serve(version, budget, top_k=4):
-        engine = Engine(version, budget, top_k)
-        if engine not in running:
-            _stop(running)
-            running[engine] = Server(engine).__enter__()
-        return running[engine]
+    def accept_length(budget, top_k):
+        method = "chain" if top_k == 1 else "tree"
+        return pooled_accept_length(walk(pair, answer, method, budget, top_k, 8) for answer in answers)
 
-    yield serve
-    _stop(running)
-
-
-def _stop(running):
-    while running:
-        running.popitem()[1].__exit__()
+    return accept_length

@@ -1,6 +1,8 @@
 """A real SGLang server on the CPU, started from the engine environment of one version."""
 
+import contextlib
 import os
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -17,11 +19,11 @@ PAIR = CACHE / "models" / "smollm2-135m"
 VERSIONS = ("0.5.16", "0.5.23")
 START_SECONDS = 300
 
-CPU_FLAGS = (
+CPU_FLAGS = shlex.split(
     "--device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph "
     "--mem-fraction-static 0.8 --max-total-tokens 8192 --context-length 4096 --max-running-requests 4 "
     "--dtype float32 --enable-metrics --sleep-on-idle --host 127.0.0.1"
-).split()
+)
 
 
 def python(version: str) -> Path:
@@ -78,16 +80,19 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = tempfile.NamedTemporaryFile("w+", prefix="engine-", suffix=".log", delete=False)
+        handle, name = tempfile.mkstemp(prefix="engine-", suffix=".log")
+        self.log = Path(name)
+        os.close(handle)
 
     def __enter__(self):
-        self.process = subprocess.Popen(
-            self.engine.command(self.port),
-            env=self.engine.environment(),
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                self.engine.command(self.port),
+                env=self.engine.environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + START_SECONDS
         while not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -99,10 +104,8 @@ class Server:
     def __exit__(self, *_):
         if self.process.poll() is None:
             os.killpg(self.process.pid, 15)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                pass
         subprocess.run(["pkill", "-9", "-s", str(self.process.pid)], check=False)
         self.process.wait()
 
@@ -113,7 +116,7 @@ class Server:
             return False
 
     def log_text(self) -> str:
-        return Path(self.log.name).read_text()
+        return self.log.read_text()
 
     def generate(self, prompt: str | list[int], max_new_tokens: int = 100, **sampling) -> Answer:
         params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True, **sampling}

@@ -86,7 +86,7 @@ class Matrix:
             if case.budget is None and not future.done():
                 future.set_exception(RuntimeError("the server without speculation failed"))
         if run.faults:
-            print(f"log of {case.name}: {server.log.name}", file=sys.stderr)
+            print(f"log of {case.name}: {server.log}", file=sys.stderr)
         return {**result, "ok": not run.faults, "faults": run.faults}
 
     def _serve(self, run: Run, began: float) -> dict:

@@ -55,7 +55,8 @@ def test_a_nodes_logits_are_those_of_its_root_path(budget, block_size, top_k):
     prompt = torch.randint(VOCAB, (requests, 64), generator=generator)
     log_probs = torch.randn(requests, block_size - 1, VOCAB, generator=generator).log_softmax(-1)
     log_probs, ids = log_probs.topk(top_k)
-    tree = ops.build_tree(log_probs.contiguous(), ids.contiguous(), prompt.gather(1, prefix_lens[:, None])[:, 0], budget)
+    roots = prompt.gather(1, prefix_lens[:, None])[:, 0]
+    tree = ops.build_tree(log_probs.contiguous(), ids.contiguous(), roots, budget)
     positions, ancestors = ops.finalize(tree, prefix_lens)
 
     order = torch.randperm(400, generator=generator)

@@ -1,0 +1,102 @@
+"""A random target and DFlash drafter small enough to draw thousands of completions on the CPU.
+
+All embeddings share one direction, so every context favours the same tokens to some degree; the drafter sees that
+direction through the target's embedding and output head, which is what puts sampled tokens into the tree although
+nothing was trained.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 24, 64, 4, 2, 16, 128
+LAYERS, BLOCK, MASK = 4, 4, VOCAB - 1
+TAPS = [0, 2]
+SHARED, LOGIT_SCALE = 1.5, 1.6
+
+_COMMON = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": MLP,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+def write_pair(folder: Path, seed: int) -> tuple[Path, Path]:
+    """Write both models as float32 checkpoints; returns the folders of target and drafter."""
+    generator = torch.Generator().manual_seed(seed)
+    return _write_target(folder / "target", generator), _write_drafter(folder / "drafter", generator)
+
+
+def _write_target(folder: Path, generator) -> Path:
+    shared = torch.randn(HIDDEN, generator=generator)
+    weights = {
+        "model.embed_tokens.weight": torch.randn(VOCAB, HIDDEN, generator=generator) + SHARED * shared,
+        "model.norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": _matrix(VOCAB, HIDDEN, generator) * LOGIT_SCALE,
+    }
+    for layer in range(LAYERS):
+        weights |= _layer(f"model.layers.{layer}.", generator)
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": LAYERS}
+    return _write(folder, {**_COMMON, **config}, weights)
+
+
+def _write_drafter(folder: Path, generator) -> Path:
+    weights = {
+        "fc.weight": _matrix(HIDDEN, HIDDEN * len(TAPS), generator),
+        "hidden_norm.weight": torch.ones(HIDDEN),
+        "norm.weight": torch.ones(HIDDEN),
+        **_layer("layers.0.", generator),
+        "layers.0.self_attn.q_norm.weight": torch.ones(HEAD_DIM),
+        "layers.0.self_attn.k_norm.weight": torch.ones(HEAD_DIM),
+    }
+    config = {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": 1,
+        "num_target_layers": LAYERS,
+        "block_size": BLOCK,
+        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": TAPS},
+    }
+    return _write(folder, {**_COMMON, **config}, weights)
+
+
+def _layer(prefix: str, generator) -> dict[str, torch.Tensor]:
+    shapes = {
+        "self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.k_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.v_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.o_proj": (HIDDEN, HEADS * HEAD_DIM),
+        "mlp.gate_proj": (MLP, HIDDEN),
+        "mlp.up_proj": (MLP, HIDDEN),
+        "mlp.down_proj": (HIDDEN, MLP),
+    }
+    weights = {f"{prefix}{name}.weight": _matrix(*shape, generator) for name, shape in shapes.items()}
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        weights[f"{prefix}{norm}.weight"] = torch.ones(HIDDEN)
+    return weights
+
+
+def _matrix(rows: int, columns: int, generator) -> torch.Tensor:
+    """Random matrix that keeps the scale of a unit-variance input."""
+    return torch.randn(rows, columns, generator=generator) / columns**0.5
+
+
+def _write(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
