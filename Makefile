@@ -1,0 +1,51 @@
+# make demo       serve the embedded pair on this machine and prove it
+# make down       stop it
+# make test       lint, unit, engine, image, smoke: what CI runs
+# make test-full  the same with the whole engine matrix
+# make test-gpu   kernels and engine on a machine with a GPU
+# make lint
+export CACHE_DIR ?= $(CURDIR)/.cache
+VERSIONS := 0.5.16 0.5.23
+# The stand-ins let SGLang be imported on a machine without CUDA; spinning threads would starve the others.
+UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16/bin/python
+
+.PHONY: demo down test test-full test-gpu lint unit engine image-test engine-env model tools patches
+
+demo:
+	@scripts/demo.sh
+
+down:
+	@docker compose down
+
+test: lint unit engine image-test
+
+test-full: export ENGINE_FULL = 1
+test-full: test
+
+lint: tools
+	@scripts/lint.sh
+
+unit: engine-env
+	$(UNIT) -m pytest tests/unit -m "not engine and not slow" -q
+
+engine: engine-env model
+	$(UNIT) -m pytest tests/unit tests/engine -m "engine or slow" -q
+
+image-test:
+	@scripts/image-test.sh
+
+test-gpu:
+	@scripts/test-gpu.sh
+
+engine-env:
+	@for version in $(VERSIONS); do scripts/engine-env.sh $$version || exit 1; done
+
+model: engine-env
+	@$(UNIT) -m models fetch smollm2-135m
+
+tools:
+	@scripts/tools.sh
+
+# For maintainers: rewrite the manifest from an unpatched SGLang in SITE.
+patches:
+	python3 patches/apply.py --site $(SITE) --refresh
