@@ -42,14 +42,19 @@ check_tools() {
 }
 
 build() {
+    local said
     "$tools/bin/python" scripts/wheels.py --sglang "$SGLANG_VERSION" --stage docker/wheels
     "$tools/bin/python" -m models wheel "$MODEL_PAIR"
     BASE_IMAGE=$(scripts/base-image.sh | tail -n 1)
     export BASE_IMAGE
     [ -f .env ] || printf '%s=%s\n' BASE_IMAGE "$BASE_IMAGE" SGLANG_VERSION "$SGLANG_VERSION" WHEEL_DIR "$WHEEL_DIR" >.env
-    DOCKER_BUILDKIT=${DOCKER_BUILDKIT:-0} docker build --quiet --file docker/Dockerfile.cpu \
+    # The builder that every engine has; what it says is shown only when it fails.
+    if ! said=$(DOCKER_BUILDKIT=0 docker build --file docker/Dockerfile.cpu \
         --build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "SGLANG_VERSION=$SGLANG_VERSION" \
-        --tag "sglang-ddtree:cpu-$SGLANG_VERSION" . >/dev/null
+        --tag "sglang-ddtree:cpu-$SGLANG_VERSION" . 2>&1); then
+        printf '%s\n' "$said" | tail -n 20 >&2
+        die "the image could not be built: see the lines above"
+    fi
     docker image inspect --format '{{.Size}}' "sglang-ddtree:cpu-$SGLANG_VERSION" |
         awk '{printf "image sglang-ddtree:cpu, %.2f GB\n", $1 / 1e9}'
 }
@@ -65,12 +70,12 @@ start() {
             die "the server did not start: its last lines are above"
         fi
         [ "$waited" -lt 300 ] || die "the server is not ready after 300 s: see docker compose logs sglang"
-        printf '\rwaiting for the server, %d s' "$waited"
+        [ $((waited % 10)) -ne 5 ] || printf 'waiting for the server, %d s\n' "$waited"
         sleep 1
         waited=$((waited + 1))
     done
     wait "$up"
-    printf '\rready after %d s            \n' "$waited"
+    printf 'ready after %d s\n' "$waited"
 }
 
 check_port_before_docker_exists() { command -v docker >/dev/null || check_port; }

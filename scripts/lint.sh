@@ -7,7 +7,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 tools=${CACHE_DIR:-$root/.cache}/tools/bin
 PATH=$tools:$PATH
-export NO_COLOR=1
+# ansible-lint refuses to start in the locale C.
+export NO_COLOR=1 LC_ALL=C.UTF-8
 failed=0
 
 lint() { # name, command

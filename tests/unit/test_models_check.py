@@ -63,9 +63,7 @@ def test_a_drafter_of_another_target_is_refused(target, drafter):
 
 
 def test_a_missing_drafter_is_refused(target, tmp_path):
-    assert_refused(
-        check(target, tmp_path / "nowhere"), "drafter", str(tmp_path / "nowhere"), "does not exist"
-    )
+    assert_refused(check(target, tmp_path / "nowhere"), "drafter", str(tmp_path / "nowhere"), "does not exist")
 
 
 def test_a_missing_config_is_refused(target, drafter):

@@ -12,9 +12,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="the conversion needs numpy")
 gguf = pytest.importorskip("gguf", reason="the conversion needs gguf")
 tokenizers = pytest.importorskip("tokenizers", reason="the converted tokenizer is tried with tokenizers")
-safetensors_numpy = pytest.importorskip(
-    "safetensors.numpy", reason="the weights are read back with safetensors"
-)
+safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="the weights are read back with safetensors")
 
 from models.convert import GgufModel  # noqa: E402  (after the skips above)
 from models.errors import ModelError  # noqa: E402
@@ -134,8 +132,7 @@ def test_attention_scores_survive_the_other_rotary_order(source, converted):
     read = safetensors_numpy.load_file(converted / "model.safetensors")
     for layer in range(LAYERS):
         llama_cpp = [
-            gguf.dequantize(stored[f"blk.{layer}.attn_{x}.weight"].data, gguf.GGMLQuantizationType.Q4_1)
-            for x in "qk"
+            gguf.dequantize(stored[f"blk.{layer}.attn_{x}.weight"].data, gguf.GGMLQuantizationType.Q4_1) for x in "qk"
         ]
         hugging_face = [read[f"model.layers.{layer}.self_attn.{x}_proj.weight"] for x in "qk"]
         expected = attention_score(*llama_cpp, interleaved=True)
@@ -315,7 +312,6 @@ def pair_from_wheel(source, converted, tmp_path):
                 "max_total_tokens": 128,
             }
         },
-        "acceptance": {"chain": None, "tree": {}},
     }
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(content))

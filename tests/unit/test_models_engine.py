@@ -35,9 +35,7 @@ def test_the_target_answers_and_stops(transformers):
     assert str(model.dtype) == "torch.float32"
 
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    prompt = tokenizer.apply_chat_template(
-        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
+    prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     output = model.generate(**prompt, do_sample=False, max_new_tokens=40)
     answer = output[0][prompt["input_ids"].shape[1] :].tolist()
 

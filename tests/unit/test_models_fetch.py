@@ -52,7 +52,6 @@ class Kit:
             "summary": "A pair for tests.",
             "claims_speed": False,
             "engine": {"cpu": {"block_size": 4, "budget": 3, "top_k": 2, "dtype": "float32"}},
-            "acceptance": {"chain": None, "tree": {}},
         }
         self.content["engine"]["cpu"].update(context_length=64, max_running_requests=1, max_total_tokens=128)
         for role, config in {**CONFIGS, **configs}.items():
@@ -126,9 +125,7 @@ def test_one_bad_file_is_named_and_repaired_alone(kit, damage):
     else:
         bad.write_bytes(right[:-1] + b"X" if damage == "flip" else right[:40])
     before = kit.state()
-    assert_refused(
-        kit.run("verify"), str(bad), "missing" if damage == "missing" else "damaged", "models fetch"
-    )
+    assert_refused(kit.run("verify"), str(bad), "missing" if damage == "missing" else "damaged", "models fetch")
 
     repaired = kit.run("fetch")
     assert repaired.returncode == 0, repaired.stderr

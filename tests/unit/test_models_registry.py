@@ -80,13 +80,6 @@ def test_an_unknown_pair_is_answered_with_the_known_ones():
         ("engine/cpu/budget", 0, "engine.cpu.budget"),
         ("engine/cpu/block_size", 1, "engine.cpu.block_size"),
         ("engine/cpu/dtype", "int3", "engine.cpu.dtype"),
-        ("acceptance/chain", {"low": 1.5}, "acceptance.chain.high is missing"),
-        ("acceptance/chain", {"low": 2.0, "high": 1.5}, "acceptance.chain"),
-        ("acceptance/chain", {"low": 0.5, "high": 1.5}, "acceptance.chain"),
-        ("acceptance/chain", {"low": 1.5, "high": 8.5}, "acceptance.chain"),
-        ("acceptance/chain", {"low": "1", "high": 2}, "acceptance.chain.low"),
-        ("acceptance/tree", {"15": {"low": 1.5, "high": 2.5}}, "acceptance.tree.15"),
-        ("acceptance/tree", {"15/8": {"low": 2.5, "high": 2.5}}, "acceptance.tree.15/8"),
     ],
 )
 def test_a_wrong_entry_is_named(load, key, value, named):
@@ -107,16 +100,3 @@ def test_a_budget_larger_than_the_tree_is_refused(load):
     content["engine"]["cpu"]["budget"] = 8
     with pytest.raises(ModelError, match="engine.cpu.budget must be at most 7"):
         load(content)
-
-
-def test_measured_windows_are_accepted(load):
-    content = changed("acceptance/chain", {"low": 1.6, "high": 2})
-    content["acceptance"]["tree"] = {"15/8": {"low": 1.9, "high": 2.6}}
-    assert load(content).acceptance["tree"]["15/8"]["high"] == 2.6
-
-
-@pytest.mark.parametrize("text", ["name: [", "", "- a list", "name: \x00"])
-def test_a_file_that_is_no_mapping_is_refused_in_one_line(load, text):
-    with pytest.raises(ModelError) as error:
-        load(text)
-    assert "smollm2-135m.yaml" in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,103 @@
+"""A wrong inventory, or a machine without an engine, is refused in one sentence before anything is touched."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+HERE = {"ansible_connection": "local"}
+NO_ENGINE = "tcp://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def ansible_playbook() -> str:
+    tools = Path(os.environ.get("CACHE_DIR") or ROOT / ".cache") / "tools" / "bin"
+    found = shutil.which("ansible-playbook", path=os.pathsep.join([str(tools), os.environ["PATH"]]))
+    if found is None:
+        complaint = pytest.fail if os.environ.get("CI") else pytest.skip
+        complaint("ansible-playbook is missing: run make tools")
+    return found
+
+
+@pytest.fixture
+def play(ansible_playbook, tmp_path):
+    """Runs a playbook of the kit with an inventory given as groups; returns the finished process."""
+
+    def run(groups: dict | None, playbook: str = "ansible/inventory.yml") -> subprocess.CompletedProcess:
+        command = [ansible_playbook, playbook]
+        if groups is not None:
+            inventory = tmp_path / "inventory.yml"
+            inventory.write_text(yaml.safe_dump({"all": {"children": groups}}), encoding="utf-8")
+            command += ["-i", str(inventory)]
+        # Without an engine nothing can be deployed, even by a playbook that fails to refuse.
+        settings = {"DOCKER_HOST": NO_ENGINE, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "LC_ALL": "C.UTF-8"}
+        environment = os.environ | settings
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def hosts(*names: str, **variables) -> dict:
+    return {"hosts": dict.fromkeys(names, HERE | variables)}
+
+
+def instance(**keys) -> dict:
+    return {"name": "one", "port": 30000} | keys
+
+
+def test_the_shipped_inventory_is_right(play):
+    done = play(None)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_gpu_host_is_refused_and_its_neighbours_stay_untouched(play):
+    groups = {"cpu": hosts("here")} | {g: hosts(f"{g}-host") for g in ("sm90", "sm100", "sm103", "sm120")}
+    done = play(groups, "site.yml")
+    assert done.returncode != 0
+    for group in ("sm90", "sm100", "sm103", "sm120"):
+        assert f"{group}-host is in {group}: GPU hosts cannot be deployed yet, nothing was touched" in done.stdout
+    assert "Deploy the CPU hosts" not in done.stdout
+
+
+def test_a_host_is_in_exactly_one_group(play):
+    done = play({"cpu": hosts("both"), "sm90": hosts("both"), "other": hosts("neither")})
+    assert done.returncode != 0
+    assert "both is in cpu and sm90: put it into exactly one of cpu, sm90" in done.stdout
+    assert "neither is in no group: put it into exactly one of cpu, sm90" in done.stdout
+
+
+def test_another_machine_is_refused(play):
+    done = play({"cpu": {"hosts": {"far.example.net": {}}}})
+    assert done.returncode != 0
+    assert "far.example.net is another machine: only this one can be deployed yet" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("instances", "message"),
+    [
+        ([], "here has no instance: add one to sglang_instances"),
+        ([instance(), instance(name="two")], "two instances with the same port (30000, 30000): give each its own"),
+        ([instance(name="Big One")], "instance name Big One cannot be used: start with a lower-case letter"),
+        ([instance(port=80)], "one has port 80: set it to a number from 1024 to 65535"),
+        ([instance(sglang="0.4.0")], "one wants SGLang 0.4.0: set sglang to 0.5.16 or 0.5.23"),
+        ([instance(pair="gpt-2")], "one wants the model pair gpt-2: set pair to "),
+        ([instance(budget=0)], "one has budget 0: set it to at least 1, or leave it out"),
+        ([instance(algorithm="eagle")], "value of algorithm must be one of: tree, chain, ar, got: eagle"),
+        ([instance(top_p=0.9)], "sglang_resolved.top_p. Supported parameters include: algorithm"),
+    ],
+)
+def test_a_wrong_instance_is_refused(play, instances, message):
+    done = play({"cpu": hosts("here", sglang_instances=instances)})
+    assert done.returncode != 0
+    assert message in done.stdout
+
+
+def test_a_machine_without_an_engine_is_refused(play):
+    done = play(None, "site.yml")
+    assert done.returncode != 0
+    assert "No Docker engine answers: run scripts/docker-engine.sh as root" in done.stdout
+    assert "failed=1" in done.stdout and "changed=0" in done.stdout
