@@ -33,7 +33,8 @@ rm -rf "$venv"
 "$venv/bin/python" "$root/scripts/wheels.py" --sglang "$version" --dest "$cache/wheels"
 "$venv/bin/pip" install --quiet --no-index --find-links "$cache/wheels" --no-deps --require-hashes \
     -r "${locks[0]}" -r "${locks[1]}"
-"$venv/bin/pip" install --quiet -r "${locks[2]}"
+# SGLang asks for the whole CUDA stack, which a CPU does without: conflicts are meant.
+"$venv/bin/pip" install --quiet --no-warn-conflicts -r "${locks[2]}"
 "$venv/bin/python" "$root/patches/apply.py" --site "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 "$venv/bin/pip" install --quiet --no-deps --no-build-isolation --no-index -e "$root/patches"
 echo "$stamp" >"$venv/stamp"

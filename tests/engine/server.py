@@ -71,6 +71,15 @@ class Answer:
     steps: int
 
 
+def difference(found, expected) -> str:
+    """Where two lists of answers part, for the assertion message."""
+    for number, (mine, known) in enumerate(zip(found, expected, strict=True)):
+        if mine.tokens != known.tokens:
+            at = next(i for i, (a, b) in enumerate(zip(mine.tokens, known.tokens, strict=False)) if a != b)
+            return f"prompt {number} parts at token {at}: {mine.tokens[at : at + 5]} for {known.tokens[at : at + 5]}"
+    return ""
+
+
 class Server:
     """Context manager: serves an `Engine` on a free port and stops it."""
 

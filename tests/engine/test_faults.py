@@ -5,8 +5,7 @@ The bug: the target's attention runs at the drafter's block size D, while W = bu
 
 import pytest
 
-from tests.engine.server import Answer, Server
-from tests.engine.test_exact import difference
+from tests.engine.server import Answer, Server, difference
 from tests.probe_plugin.probed_engine import ProbedEngine
 
 VERSION, BUDGET, BLOCK_SIZE = "0.5.16", 15, 8

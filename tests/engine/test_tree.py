@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.engine.conftest import FULL, TOKENS
-from tests.engine.server import VERSIONS, Answer, Engine, Server
+from tests.engine.server import VERSIONS, Answer, Engine, Server, difference
 
 # Widths below, equal to and above the block size of 8; top-k 1 is the chain.
 SHAPES = [(7, 1), (3, 4), (7, 4), (8, 4), (15, 4), (16, 4), (31, 4), (3, 8), (7, 8), (8, 8), (15, 8), (16, 8), (31, 8)]
@@ -29,15 +29,6 @@ def tree(request, prompts):
     engine = Engine(*request.param)
     with Server(engine) as server:
         yield Tree(engine, server, server.answers(prompts, 1, TOKENS))
-
-
-def difference(found, expected) -> str:
-    """Where two lists of answers part, for the assertion message."""
-    for number, (mine, known) in enumerate(zip(found, expected, strict=True)):
-        if mine.tokens != known.tokens:
-            at = next(i for i, (a, b) in enumerate(zip(mine.tokens, known.tokens, strict=False)) if a != b)
-            return f"prompt {number} parts at token {at}: {mine.tokens[at : at + 5]} for {known.tokens[at : at + 5]}"
-    return ""
 
 
 def test_greedy_tokens_equal_those_without_speculation(greedy, tree):
