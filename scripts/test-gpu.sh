@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# GPU ring: the kernels, then the engine matrix. PYTHON is an interpreter that has the patched SGLang and the plugin,
+# PAIR a folder with target/ and drafter/. Results go to bench/results/.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+python=${PYTHON:-python3}
+pair=${PAIR:-${CACHE_DIR:-$root/.cache}/models/smollm2-135m}
+name=$(date +%F)-$(hostname -s)
+
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    echo "test-gpu: skipped: this machine has no NVIDIA GPU (nvidia-smi does not answer)"
+    exit 0
+fi
+[ -d "$pair/target" ] || {
+    echo "test-gpu: no model pair in $pair: run make model, or set PAIR" >&2
+    exit 1
+}
+PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest tests/gpu -q
+PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" tests/gpu/bench_ops.py >"bench/results/$name-ops.json"
+"$python" tests/gpu/engine_matrix.py --target "$pair/target" --drafter "$pair/drafter" \
+    --output "bench/results/$name-engine-matrix.json"
