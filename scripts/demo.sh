@@ -42,19 +42,10 @@ check_tools() {
 }
 
 build() {
-    local said
-    "$tools/bin/python" scripts/wheels.py --sglang "$SGLANG_VERSION" --stage docker/wheels
     "$tools/bin/python" -m models wheel "$MODEL_PAIR"
-    BASE_IMAGE=$(scripts/base-image.sh | tail -n 1)
+    BASE_IMAGE=$(PYTHON=$tools/bin/python scripts/build-image.sh "$SGLANG_VERSION")
     export BASE_IMAGE
     [ -f .env ] || printf '%s=%s\n' BASE_IMAGE "$BASE_IMAGE" SGLANG_VERSION "$SGLANG_VERSION" WHEEL_DIR "$WHEEL_DIR" >.env
-    # The builder that every engine has; what it says is shown only when it fails.
-    if ! said=$(DOCKER_BUILDKIT=0 docker build --file docker/Dockerfile.cpu \
-        --build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "SGLANG_VERSION=$SGLANG_VERSION" \
-        --tag "sglang-ddtree:cpu-$SGLANG_VERSION" . 2>&1); then
-        printf '%s\n' "$said" | tail -n 20 >&2
-        die "the image could not be built: see the lines above"
-    fi
     docker image inspect --format '{{.Size}}' "sglang-ddtree:cpu-$SGLANG_VERSION" |
         awk '{printf "image sglang-ddtree:cpu, %.2f GB\n", $1 / 1e9}'
 }

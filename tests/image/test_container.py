@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+import requests
 
 from tests.image.conftest import IMAGE
 
@@ -16,10 +17,14 @@ def running():
     return json.loads(subprocess.check_output(["docker", "inspect", name], text=True))[0]
 
 
-def test_the_image_is_small_enough_and_names_its_patch_series():
+def test_the_image_is_small_enough_and_the_server_runs_the_series_on_its_label(running):
     image = json.loads(subprocess.check_output(["docker", "image", "inspect", IMAGE], text=True))[0]
     assert image["Size"] < LARGEST_IMAGE
-    assert image["Config"]["Labels"]["ddtree.sglang.version"] in IMAGE
+    labels = image["Config"]["Labels"]
+    assert labels["ddtree.sglang.version"] in IMAGE
+    (binding,) = running["NetworkSettings"]["Ports"]["30000/tcp"]
+    info = requests.get(f"http://127.0.0.1:{binding['HostPort']}/server_info", timeout=60).json()
+    assert info["internal_states"][0]["ddtree_patches"] == labels["ddtree.patch.series"]
 
 
 def test_the_server_has_no_privileges(running):
