@@ -25,13 +25,13 @@ test-full: test
 lint: tools
 	@scripts/lint.sh
 
-unit: engine-env
+unit: engine-env tools
 	$(UNIT) -m pytest tests/unit -m "not engine and not slow" -q
 
 engine: engine-env model
 	$(UNIT) -m pytest tests/unit tests/engine -m "engine or slow" -q
 
-image-test:
+image-test: model
 	@scripts/image-test.sh
 
 test-gpu:

@@ -26,12 +26,19 @@ def refused(*arguments: str) -> str:
     return said.strip().splitlines()[-1]
 
 
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
 @pytest.fixture
 def models(tmp_path):
     """A copy of the fetched pair that a test may damage, mounted like the model volume."""
     pair = tmp_path / "models" / "smollm2-135m"
     for part in ("target", "drafter"):
-        shutil.copytree(CACHE / "models" / "smollm2-135m" / part, pair / part, copy_function=os.link)
+        shutil.copytree(CACHE / "models" / "smollm2-135m" / part, pair / part, copy_function=link_or_copy)
     for path in [tmp_path, *tmp_path.parents][:4]:
         path.chmod(0o755)
     return tmp_path / "models"
