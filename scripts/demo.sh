@@ -69,12 +69,10 @@ start() {
     printf 'ready after %d s\n' "$waited"
 }
 
-check_port_before_docker_exists() { command -v docker >/dev/null || check_port; }
-
-check_port_before_docker_exists
+# Before anything is installed or started; without an engine the port cannot be ours.
+check_port
 step "Docker engine and Compose"
 scripts/docker-engine.sh
-check_port
 step "tools"
 check_tools
 step "image"

@@ -7,7 +7,6 @@ import contextlib
 from copy import deepcopy
 from importlib.metadata import version
 
-SUPPORTED = ("0.5.16", "0.5.23")
 SGLANG = version("sglang")
 V23 = SGLANG == "0.5.23"
 

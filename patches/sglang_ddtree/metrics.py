@@ -5,7 +5,7 @@ A step that runs eager although graphs were captured is right but slow, and noth
 
 
 class StepCounters:
-    """`count(graph)` after each decode step; without --enable-metrics it counts nothing."""
+    """`count(eager)` after each decode step; without --enable-metrics it counts nothing."""
 
     def __init__(self, server_args):
         self.steps = self.eager = None

@@ -36,6 +36,11 @@ def series_hash(manifest: dict) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
 
+def installed_series() -> str:
+    """Hash of the series of the installed SGLang, which `check_patches` compared its files with."""
+    return series_hash(load_manifest())
+
+
 def check_patches() -> str:
     """Compare every patched file with the manifest.
 

@@ -16,16 +16,16 @@ STEPS_PER_LINE = 100
 STAGES = ("draft", "tree", "verify", "accept", "commit")
 
 
-def enabled() -> bool:
-    return bool(os.environ.get(ENV_FILE))
-
-
 class StageClock:
     """`start()` once per step, then `mark(stage)` after each stage; does nothing unless enabled."""
 
     def __init__(self):
         self.path = os.environ.get(ENV_FILE)
         self.samples: dict[str, list[float]] = {stage: [] for stage in STAGES}
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.path)
 
     def start(self) -> None:
         if self.path:

@@ -11,6 +11,6 @@ def get_internal_state(original, scheduler, request):
         ddtree_budget=shape.budget,
         ddtree_top_k=shape.top_k,
         ddtree_block_size=shape.block_size,
-        ddtree_patches=selfcheck.series_hash(selfcheck.load_manifest()),
+        ddtree_patches=selfcheck.installed_series(),
     )
     return output

@@ -15,7 +15,6 @@ from sglang_ddtree.metrics import StepCounters
 from sglang_ddtree.proposals import TreeProposer
 from sglang_ddtree.sampling import choose_tokens
 from sglang_ddtree.stage_times import StageClock
-from sglang_ddtree.stage_times import enabled as times_stages
 from sglang_ddtree.verify_input import DDTreeVerifyInput
 
 logger = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _maybe_build_draft_sampler(self):
         # Timed stages need the tree as a stage of its own, outside the drafter's graph.
-        return None if times_stages() else self.proposer
+        return None if self.clock.enabled else self.proposer
 
     def _make_next_draft_input_prefill(self, *, bonus_tokens, seq_lens):
         return next_input(bonus_tokens, seq_lens)
@@ -226,5 +225,5 @@ def describe(worker) -> str:
         f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
         f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
         f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
-        f"page_size={args.page_size} patches={selfcheck.series_hash(selfcheck.load_manifest())}"
+        f"page_size={args.page_size} patches={selfcheck.installed_series()}"
     )
