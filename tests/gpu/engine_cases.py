@@ -22,7 +22,7 @@ class Case:
     singles: prompts that are also run one at a time, at batch 1.
     workloads: functions of `engine_workloads`, run in this order.
     refusal: words of the line with which the start must be refused; no workload runs then.
-    probe: mode of the test-only plugin `tests/probe_plugin`, empty for none.
+    probe: mode of the test-only plugin `tests/probe_plugin`, empty for none; {folder} is the server's own.
     """
 
     name: str
@@ -101,6 +101,12 @@ def _faults() -> list[Case]:
     ]
 
 
+def _inside() -> list[Case]:
+    # Served types and kernels: float32 would run torch operators in place of sgl_kernel's.
+    trace = Case("trace", 16, dtype="bfloat16", probe="trace:{folder}/trace.json", workloads=("steady_trace",))
+    return [Case("draft-kv", 8, probe="draft_kv:{folder}/kv.pt", workloads=("draft_kv",)), trace]
+
+
 GROUPS = {
     "widths": _widths(singles=ALL),
     "eager": _widths(graphs=False),
@@ -108,6 +114,7 @@ GROUPS = {
     "bf16": _bf16(),
     "accept": _accept(),
     "faults": _faults(),
+    "inside": _inside(),
 }
 
 

@@ -7,7 +7,9 @@ import re
 import shlex
 import signal
 import subprocess
+import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import requests
@@ -66,7 +68,13 @@ class MatrixEngine:
             extra |= {"SGLANG_DDTREE_BUDGET": str(case.budget), "SGLANG_DDTREE_TOPK": str(case.top_k)}
         base = cpu_environment(**extra) if self.setup.device == "cpu" else {**os.environ, **extra}
         native = self.setup.device == "cuda" and case.dtype == "float32"
-        return with_probe(base, case.probe, native) if case.probe or native else base
+        probe = case.probe.replace("{folder}", str(self.folder))
+        return with_probe(base, probe, native) if probe or native else base
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the probe of this case writes."""
+        return Path(tempfile.mkdtemp(prefix=f"{self.case.name}-"))
 
 
 class MatrixServer(Server):

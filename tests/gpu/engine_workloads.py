@@ -16,6 +16,9 @@ import requests
 from tests.gpu.engine_cases import LIMIT, Case
 from tests.gpu.engine_pair import TOKENS
 from tests.gpu.engine_server import MatrixServer
+from tests.gpu.engine_trace import summary
+from tests.simulation import load_pair
+from tests.simulation.draft_kv import KV_TOKENS, KV_TOLERANCE, compare_draft_kv
 
 CONCURRENCIES = (4, 16)
 #: Long enough for the case that generates up to the context limit.
@@ -43,6 +46,10 @@ class Run:
     reference: Callable[[], Reference]
     simulated: dict | None
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.server.engine.setup.device == "cuda"
 
     def ask_all(self, numbers: list[int], lengths: list[int], concurrency: int, **fields) -> list[dict]:
         """Replies to the prompts of these numbers, in their order."""
@@ -214,6 +221,34 @@ def no_synchronisation(run: Run) -> dict:
     return {"answers": 1, "steps": replies[0]["meta_info"]["spec_verify_ct"], "divergences": parted}
 
 
+def steady_trace(run: Run) -> dict:
+    """Answers while the profiler watches: no decode step may wait for the GPU or copy from it."""
+    path = run.server.engine.folder / "trace.json"
+    run.ask_all([0, 1, 2, 3], [200] * 4, 4)
+    if not path.is_file():
+        run.faults.append("the probe wrote no trace")
+        return {}
+    found = summary(path)
+    if not found["traced_steps"]:
+        run.faults.append("the trace has no decode step")
+    if run.on_gpu and found["graph_launches"] != 2 * found["traced_steps"]:
+        run.faults.append(f"not two graphs a step: {found['graph_launches']} in {found['traced_steps']} steps")
+    if found["inside_steps"]:
+        run.faults.append(f"decode steps wait or copy to the host: {found['inside_steps']}")
+    return {"trace": found}
+
+
+def draft_kv(run: Run) -> dict:
+    """The drafter's committed KV is what the target's hidden states of the committed text make of it."""
+    answer = run.server.ask(run.prompts[1], KV_TOKENS)
+    setup = run.server.engine.setup
+    pair = load_pair(setup.target, setup.drafters[run.case.block_size])
+    found = compare_draft_kv(run.server.engine.folder / "kv.pt", pair, run.prompts[1], answer["output_ids"])
+    if found["largest_relative_error"] > KV_TOLERANCE:
+        run.faults.append(f"the drafter's KV is off by {found['largest_relative_error']:.1e}")
+    return {"draft_kv": found}
+
+
 WORKLOADS = {
     function.__name__: function
     for function in (
@@ -226,5 +261,7 @@ WORKLOADS = {
         context_limit,
         diverges,
         no_synchronisation,
+        steady_trace,
+        draft_kv,
     )
 }

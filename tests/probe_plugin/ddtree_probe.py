@@ -8,7 +8,8 @@ without effect unless DDTREE_PROBE names a mode:
 * ``width_bug:unchecked``   the same, with the check at start switched off
 * ``sync_error``            a call that waits for the GPU inside a decode step raises (CUDA only)
 
-DDTREE_NATIVE_OPS=1 makes the models use plain torch operators, as sgl_kernel's know no float32.
+DDTREE_NATIVE_OPS=1 makes float32 usable on a GPU: plain torch operators, as sgl_kernel's know no float32, and
+small tiles in the extend kernel, whose IEEE dot products spill registers at the tiles that half precision wants.
 """
 
 import logging
@@ -19,6 +20,9 @@ logger = logging.getLogger("ddtree_probe")
 ENV = "DDTREE_PROBE"
 ENV_NATIVE = "DDTREE_NATIVE_OPS"
 WARM_UP_STEPS = 5
+FLOAT32_TILE = 16  # rows and columns, the least that a dot product takes
+TRACED_STEPS = 30
+TRACED_RANGE = "ddtree decode step"
 
 
 def load() -> None:
@@ -38,9 +42,17 @@ def load() -> None:
 
 
 def _use_native_operators() -> None:
+    from sglang.kernels.ops.attention import extend_attention
     from sglang.srt.layers.utils.multi_platform import MultiPlatformOp
 
     MultiPlatformOp.dispatch_forward = lambda operator: operator.forward_native
+    served_tiles = extend_attention._get_block_sizes_for_extend_attention
+
+    def small_tiles(q_dim, v_dim):
+        *dims, _, _, warps = served_tiles(q_dim, v_dim)
+        return (*dims, FLOAT32_TILE, FLOAT32_TILE, warps)
+
+    extend_attention._get_block_sizes_for_extend_attention = small_tiles
 
 
 def _when_worker_is_made(install) -> None:
@@ -142,4 +154,26 @@ def sync_error(_: str) -> None:
     DDTreeWorker._decode = decode_without_waiting
 
 
-MODES = {"draft_kv": draft_kv, "width_bug": width_bug, "sync_error": sync_error}
+def trace(path: str) -> None:
+    """Profile TRACED_STEPS steps after the warm-up and write the trace in Chrome's format, by an atomic rename."""
+    import torch
+    from sglang_ddtree.worker import DDTreeWorker
+
+    decode, profiler, steps = DDTreeWorker._decode, torch.profiler.profile(), 0
+
+    def decode_traced(worker, batch, on_publish):
+        nonlocal steps
+        steps += 1
+        if steps == WARM_UP_STEPS:
+            profiler.start()
+        if steps == WARM_UP_STEPS + TRACED_STEPS:
+            profiler.stop()
+            profiler.export_chrome_trace(path + ".partial")
+            os.replace(path + ".partial", path)
+        with torch.profiler.record_function(TRACED_RANGE):
+            return decode(worker, batch, on_publish)
+
+    DDTreeWorker._decode = decode_traced
+
+
+MODES = {"draft_kv": draft_kv, "width_bug": width_bug, "sync_error": sync_error, "trace": trace}
