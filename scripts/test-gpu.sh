@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPU ring: the kernels, then the engine matrix. PYTHON is an interpreter that has the patched SGLang and the plugin,
+# GPU ring: the kernels, the same under compute-sanitizer, then the engine matrix. PYTHON is an interpreter that has the patched SGLang and the plugin,
 # PAIR a folder with target/ and drafter/. Results go to bench/results/.
 set -euo pipefail
 
@@ -19,5 +19,7 @@ fi
 }
 PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest tests/gpu -q
 PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" tests/gpu/bench_ops.py >"bench/results/$name-ops.json"
+PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" tests/gpu/sanitize.py \
+    --output "bench/results/$name-sanitizer.json"
 "$python" tests/gpu/engine_matrix.py --target "$pair/target" --drafter "$pair/drafter" \
     --output "bench/results/$name-engine-matrix.json"
