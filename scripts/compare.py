@@ -17,8 +17,8 @@ from pathlib import Path
 import requests
 
 QUESTION = "What is the capital of France?"
-PROMPTS = (QUESTION, "Give me three tips for sleeping better.", "Why is the sky blue?", "How do vaccines work?")
-TOKENS = 64
+PROMPTS = (QUESTION, "Give me three tips for sleeping better.", "Why is the sky blue?")
+TOKENS = 48
 READY_SECONDS = 180
 
 
@@ -78,10 +78,10 @@ def wait_ready(url: str) -> None:
 
 
 def compare(url: str, image: str) -> dict:
-    measure(url)
+    answer(url)
     tree = measure(url)
     with without_speculation(image) as plain_url:
-        measure(plain_url)
+        answer(plain_url)
         plain = measure(plain_url)
     return {
         "date": datetime.date.today().isoformat(),
