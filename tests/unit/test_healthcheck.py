@@ -62,6 +62,12 @@ def test_a_completion_is_asked_for_first_and_only_the_port_after_it(healthcheck,
     assert server.asked == ["/generate", "/model_info"]
 
 
+def test_a_completion_can_be_asked_for_at_any_time(healthcheck, server):
+    check(healthcheck, server)
+    healthcheck.check(server.server_address[1], 5, now=True)
+    assert server.asked == ["/generate", "/generate"]
+
+
 def test_after_a_minute_a_completion_is_asked_for_again(healthcheck, server):
     check(healthcheck, server)
     old = time.time() - healthcheck.FRESH_SECONDS - 1
