@@ -9,6 +9,7 @@ export CACHE_DIR=${CACHE_DIR:-$root/.cache}
 export PORT=${PORT:-30000}
 export SGLANG_VERSION=${SGLANG_VERSION:-0.5.16}
 export MODEL_PAIR=${MODEL_PAIR:-smollm2-135m}
+export DDTREE_ALGORITHM=${DDTREE_ALGORITHM:-tree}
 export WHEEL_DIR=$CACHE_DIR/wheels
 url=http://127.0.0.1:$PORT
 tools=$CACHE_DIR/tools
@@ -81,7 +82,8 @@ step "server"
 start
 step "smoke tests"
 mkdir -p reports
-"$tools/bin/python" -m pytest smoke_tests --base-url "$url" --json-report reports/smoke.json
+"$tools/bin/python" -m pytest smoke_tests --base-url "$url" --expect-algorithm "$DDTREE_ALGORITHM" \
+    --json-report reports/smoke.json --html-report reports/smoke.html
 step "figures"
 "$tools/bin/python" scripts/compare.py --base-url "$url" --image "sglang-ddtree:cpu-$SGLANG_VERSION" \
     --record "$CACHE_DIR/demo.json"

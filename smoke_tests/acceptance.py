@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .client import Answer
-from .pair import Window
+from .pair import Expected
 from .verdict import ProbeError, expect
 
 FIELDS = ("spec_verify_ct", "spec_num_correct_drafts", "spec_accept_length", "spec_correct_drafts_histogram")
@@ -109,29 +109,34 @@ def added(requests: Iterable[Acceptance]) -> Acceptance:
     )
 
 
-def window_for(windows: Sequence[Window], algorithm: str, budget: int | None, top_k: int | None) -> Window:
-    """The recorded window of an engine. Raises ProbeError when none, or no single one, is recorded.
+def expected_for(recorded: Sequence[Expected], algorithm: str, budget: int | None, top_k: int | None) -> Expected:
+    """What is recorded for an engine. Raises ProbeError when nothing, or no single entry, is.
 
     top_k: None where the server does not publish it: then algorithm and budget must decide alone.
     """
     engine = f"{algorithm} budget {budget} top-k {'unpublished' if top_k is None else top_k}"
     fitting = [
-        w
-        for w in windows
-        if (w.algorithm, w.budget) == (algorithm, budget) and (top_k is None or w.top_k in (None, top_k))
+        r
+        for r in recorded
+        if (r.algorithm, r.budget) == (algorithm, budget) and (top_k is None or r.top_k in (None, top_k))
     ]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise ProbeError(
-            f"expected one recorded window for {engine}; came {len(fitting)} that differ in top-k only; "
+            f"expected one recorded accept length for {engine}; came {len(fitting)} that differ in top-k only; "
             "likely a server that does not publish ddtree_top_k in /server_info"
         )
-    recorded = ", ".join(f"{w.algorithm} {w.budget}/{w.top_k}" for w in windows) or "none"
+    known = ", ".join(f"{r.algorithm} {r.budget}/{r.top_k}" for r in recorded) or "none"
     raise ProbeError(
-        f"expected a recorded window for {engine}; came none (recorded: {recorded}); "
-        "likely settings that were never validated: measure them and add the window to the pair's file"
+        f"expected a recorded accept length for {engine}; came none (recorded: {known}); "
+        "likely settings that were never validated: measure them and add them to the pair's file"
     )
+
+
+def window(recorded: float, tolerance: float) -> tuple[float, float]:
+    """Both bounds of an accept length; `tolerance` is the share that it may differ by."""
+    return round(recorded * (1 - tolerance), 3), round(recorded * (1 + tolerance), 3)
 
 
 def gauge_band(requests: Sequence[Acceptance], interval: int) -> tuple[float, float] | None:

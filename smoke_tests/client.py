@@ -106,13 +106,13 @@ class Server:
 
     def chat(self, question: str, timeout: float = ANSWER_TIMEOUT_S, **options: Any) -> Answer:
         """One answer over the OpenAI interface, at temperature 0 unless `options` say otherwise."""
-        body = self.post("/v1/chat/completions", self._chat_body(question, options), timeout)
+        body = self.post("/v1/chat/completions", self.chat_body(question, **options), timeout)
         choice = body["choices"][0]
         return _openai(choice["message"].get("content") or "", choice, body["usage"])
 
     def chat_streamed(self, question: str, **options: Any) -> Streamed:
         """Like `chat`, over server-sent events; each event carries the next piece of text."""
-        body = self._chat_body(question, options)
+        body = self.chat_body(question, **options)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         pieces: list[str] = []
         last: dict[str, Any] = {}
@@ -129,26 +129,42 @@ class Server:
             )
         return Streamed(_openai("".join(pieces), last, usage), pieces=sum(map(bool, pieces)))
 
-    def _chat_body(self, question: str, options: dict[str, Any]) -> dict[str, Any]:
+    def chat_body(self, question: str, **options: Any) -> dict[str, Any]:
+        """The body of a request to /v1/chat/completions, at temperature 0 unless `options` say otherwise."""
         return {"model": self.model, "messages": _messages(question), "temperature": 0, **options}
+
+    def abandon(self, input_ids: list[int], **sampling: Any) -> None:
+        """Ask for a streamed completion and hang up after its first event."""
+        body = {**_native_body(input_ids, sampling), "stream": True}
+        events = self._events("/generate", body)
+        next(events, None)
+        # Ends the generator, which closes the connection.
+        events.close()
 
     def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         reply = self.send("POST", path, json=body, stream=True)
         if reply.status_code != 200:
             _json(reply, path)
         try:
-            for line in reply.iter_lines(decode_unicode=False):
-                data = line.removeprefix(b"data: ").strip()
-                if data == b"[DONE]":
-                    return
-                if line.startswith(b"data: "):
-                    yield json.loads(data)
+            yield from _decoded(reply, path)
         except requests.RequestException as error:
             raise NoAnswerError(
                 f"expected the rest of a stream from {path}; came {_cause(error)}; "
                 "likely a server that stopped in mid-stream: read its log"
             ) from None
-        raise ProbeError(f"expected [DONE] at the end of the stream from {path}; came its end; likely cut off")
+        finally:
+            reply.close()
+
+
+def _decoded(reply: requests.Response, path: str) -> Iterator[dict[str, Any]]:
+    """The server-sent events of a reply. Raises ProbeError when the stream ends without saying so."""
+    for line in reply.iter_lines(decode_unicode=False):
+        data = line.removeprefix(b"data: ").strip()
+        if data == b"[DONE]":
+            return
+        if line.startswith(b"data: "):
+            yield json.loads(data)
+    raise ProbeError(f"expected [DONE] at the end of the stream from {path}; came its end; likely cut off")
 
 
 def _messages(question: str) -> list[dict[str, str]]:

@@ -1,74 +1,35 @@
-"""Options, fixtures and the order of the probes. See README.md for how to run them."""
+"""Fixtures and the order of the probes. See README.md for how to run them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from . import facts, pair
-from .client import Server
+from . import baseline, options, pair
+from .client import Answer, Server
 from .report import Evidence, Report, probe_name
-from .verdict import NoAnswerError, ProbeError
+from .speculation import Run
+from .target import Target, reach
+from .verdict import ProbeError
 
 CANNOT_JUDGE = 2
-# How many requests the concurrency probe keeps in flight when the server would take more.
-MOST_CONCURRENT = 64
 REPORT = pytest.StashKey[Report]()
-TARGET = pytest.StashKey["Target"]()
-
-
-class Target:
-    """The server under test, what is expected of it, and what it says about itself."""
-
-    def __init__(self, server: Server, expected: pair.Pair, found: facts.Facts | None, asked: int | None):
-        self.server = server
-        self.pair = expected
-        self._facts = found
-        self._asked = asked
-
-    @property
-    def facts(self) -> facts.Facts:
-        if self._facts is None:
-            raise ProbeError("expected settings from /server_info; came nothing; likely a scheduler that hangs")
-        return self._facts
-
-    @property
-    def concurrency(self) -> int:
-        """Requests at once: what was asked for, else what the server runs."""
-        return self._asked or min(self.facts.max_running_requests, MOST_CONCURRENT)
-
-    def describe(self) -> dict[str, Any]:
-        """For the report."""
-        known = {**vars(self.facts), "concurrency": self.concurrency} if self._facts else {}
-        return {"pair": self.pair.name, **known}
-
-    def __str__(self) -> str:
-        if self._facts is None:
-            return f"{self.pair.name}  no answer from /server_info"
-        f = self._facts
-        engine = "AR (no speculation)"
-        if f.algorithm:
-            top_k = f" top-k {f.top_k}" if f.top_k else ""
-            engine = f"{f.algorithm} budget {f.budget}{top_k} block size {f.block_size}"
-        return f"SGLang {f.version}  {self.pair.name}  {engine}  concurrency {self.concurrency}"
+TARGET = pytest.StashKey[Target]()
+ARM = pytest.StashKey[baseline.Arm]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("smoke", "smoke tests of a running server")
-    group.addoption("--base-url", help="the server, for example http://127.0.0.1:30000")
-    group.addoption("--pair", help="model pair whose expectations hold (default: by the served model's path)")
-    group.addoption("--api-key-file", type=Path, help="file that holds the server's API key")
-    group.addoption("--json-report", type=Path, help="where to write the verdicts as JSON")
-    group.addoption("--served-concurrency", type=int, help="requests at once (default: the server's limit, at most 64)")
+    options.add(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for name in options.CLASSES:
+        config.addinivalue_line("markers", f"{name}: smoke probe of the class {name} and those above it")
     base_url = config.getoption("--base-url", default=None)
     if base_url is None:
         return
-    report = Report(config, base_url, config.getoption("--json-report"))
+    report = Report(config, base_url)
     config.stash[REPORT] = report
     config.pluginmanager.register(report, "smoke-report")
     if config.option.verbose == 0 and config.option.tbstyle == "auto":
@@ -80,10 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.disable_warnings = True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Readiness first: without it nothing else means anything. Bad requests last: they may do harm."""
-    rank = {"test_ready": 0, "test_errors": 2}
-    ordered = iter(sorted(filter(is_probe, items), key=lambda item: rank.get(item.path.stem, 1)))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the probes of the class, in order: alive, then ready, since without that nothing else means anything."""
+    smoke_class = config.getoption("smoke_class", default="quick")
+    beyond = [item for item in items if is_probe(item) and not options.included(item, smoke_class)]
+    if beyond:
+        config.hook.pytest_deselected(items=beyond)
+        items[:] = [item for item in items if item not in beyond]
+    # Abandoned and bad requests late, the soak last: they may do harm.
+    rank = {"test_alive": 0, "test_ready": 1, "test_abort": 3, "test_errors": 4, "test_soak": 5}
+    ordered = iter(sorted(filter(is_probe, items), key=lambda item: rank.get(item.path.stem, 2)))
     items[:] = [next(ordered) if is_probe(item) else item for item in items]
 
 
@@ -117,32 +84,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"not run: the server fell silent during {report.silent_since}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Records the arm of a server that passed: a baseline of a faulty one would excuse its faults."""
+    config = session.config
+    path = config.getoption("--record-baseline", default=None)
+    if path is None or REPORT not in config.stash:
+        return
+    report = config.stash[REPORT]
+    if report.verdict == "pass" and ARM in config.stash:
+        baseline.add(path, config.stash[ARM])
+        report.headline(f"recorded {config.stash[ARM].kind} in {path}")
+    else:
+        report.headline(f"nothing recorded in {path}: the server did not pass")
+
+
 def _reach(config: pytest.Config) -> Target:
-    key_file = config.getoption("--api-key-file")
-    server = Server(config.getoption("--base-url"), _read_key(key_file) if key_file else None)
-    # Neither of these two needs the scheduler, so a server with a dead one gets as far as the probes.
-    model_path = server.get("/model_info", timeout=facts.TIMEOUT_S)["model_path"]
-    server.model = server.get("/v1/models", timeout=facts.TIMEOUT_S)["data"][0]["id"]
-    expected = pair.load(pair.resolve(config.getoption("--pair"), model_path))
-    return Target(server, expected, _facts(server), config.getoption("--served-concurrency"))
-
-
-def _facts(server: Server) -> facts.Facts | None:
-    try:
-        return facts.read(server)
-    except NoAnswerError:
-        # The readiness probe comes first and says what is wrong.
-        return None
-
-
-def _read_key(path: Path) -> str:
-    try:
-        key = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ProbeError(f"--api-key-file {path} cannot be read: {error.strerror}") from None
-    if not key:
-        raise ProbeError(f"--api-key-file {path} is empty: put the server's API key into it")
-    return key
+    options.check(config)
+    return reach(
+        config.getoption("--base-url"),
+        options.read_key(config.getoption("--api-key-file")),
+        config.getoption("--pair"),
+        config.getoption("--served-concurrency"),
+        thorough=config.getoption("smoke_class") != "quick",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -169,6 +134,29 @@ def evidence(record_property) -> Evidence:
 
 
 @pytest.fixture(scope="session")
-def sequential(server: Server, expected: pair.Pair) -> dict[str, str]:
-    """Question -> answer text at temperature 0, asked one at a time."""
-    return {q.ask: server.chat(q.ask, max_tokens=expected.answer_tokens).text for q in expected.questions}
+def questions(target: Target) -> tuple[pair.Question, ...]:
+    """Everything with a known answer that a run of this class asks."""
+    asked = (q for group in target.pair.questions.values() for q in group)
+    return tuple(q for q in asked if q.quick or target.thorough)
+
+
+@pytest.fixture(scope="session")
+def sequential(server: Server, questions: tuple[pair.Question, ...]) -> dict[str, Answer]:
+    """Question -> answer at temperature 0 over the OpenAI interface, asked one at a time."""
+    return {q.ask: server.chat(q.ask, max_tokens=q.max_tokens) for q in questions}
+
+
+@pytest.fixture(scope="session")
+def answered(target: Target) -> Run:
+    """The prompts of the acceptance set at temperature 0, one at a time."""
+    return Run(target.server, target.acceptance)
+
+
+@pytest.fixture(scope="session")
+def arm(pytestconfig: pytest.Config, target: Target, answered: Run) -> baseline.Arm:
+    """This server as an arm, to be compared and recorded."""
+    if not (pytestconfig.getoption("--baseline") or pytestconfig.getoption("--record-baseline")):
+        pytest.skip("no --baseline and no --record-baseline is named: nothing to compare")
+    measured = baseline.measure(target, answered)
+    pytestconfig.stash[ARM] = measured
+    return measured

@@ -34,6 +34,18 @@ class Facts:
     log_interval: int
     replicas: int
 
+    @property
+    def kind(self) -> str:
+        """tree, chain, ar, or the algorithm's own name for any other."""
+        if self.algorithm is None:
+            return "ar"
+        if self.algorithm == "DFLASH":
+            return "chain"
+        if self.algorithm == "DDTREE":
+            # One candidate for each depth is a chain.
+            return "chain" if self.top_k == 1 else "tree"
+        return self.algorithm
+
 
 def read(server: Server) -> Facts:
     """Raises NoAnswerError when the scheduler does not answer, as only it knows all of this."""

@@ -1,4 +1,4 @@
-"""One line per probe on the terminal, and the same with all figures as a JSON document."""
+"""One line per probe on the terminal, the same with all figures as a JSON document, and as a page for people."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from . import page
 from .verdict import NoAnswerError, ProbeError
 
 SCHEMA = 1
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 VERDICTS = {"passed": "pass", "failed": "fail", "skipped": "inconclusive"}
 
 
@@ -33,6 +35,9 @@ class Evidence:
         for name, value in measured.items():
             self.measured[name] = round(value, 4) if isinstance(value, float) else value
 
+    def __str__(self) -> str:
+        return self.line
+
 
 @dataclass
 class Result:
@@ -47,9 +52,8 @@ class Result:
 class Report:
     """The pytest plugin that collects the verdicts of one run."""
 
-    def __init__(self, config: pytest.Config, base_url: str, path: Path | None):
+    def __init__(self, config: pytest.Config, base_url: str):
         self._config = config
-        self._path = path
         self._began = time.monotonic()
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.base_url = base_url
@@ -57,6 +61,7 @@ class Report:
         self.stopped: str | None = None
         self.silent_since: str | None = None
         self.results: list[Result] = []
+        self._setup_seconds: dict[str, float] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
@@ -66,11 +71,17 @@ class Report:
             return report
         error = call.excinfo.value
         report.evidence = str(error) if isinstance(error, ProbeError) else _unexpected(call.excinfo)
+        if self._config.option.tbstyle == "no":
+            # So that JUnit's file holds the sentence, too.
+            report.longrepr = report.evidence
         if isinstance(error, NoAnswerError):
             self.silent_since = self.silent_since or probe_name(item.nodeid)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "setup":
+            # Answers that several probes share are asked for in the first one's set-up.
+            self._setup_seconds[report.nodeid] = report.duration
         if report.when != "call" and report.outcome == "passed":
             return
         evidence = report.evidence if report.outcome == "failed" else ""
@@ -81,7 +92,7 @@ class Report:
             verdict=VERDICTS[report.outcome],
             evidence=evidence or _skip_reason(report) or found.line,
             measured=found.measured,
-            seconds=round(report.duration, 2),
+            seconds=round(report.duration + self._setup_seconds.get(report.nodeid, 0) * (report.when == "call"), 2),
         )
         self.results.append(result)
         self._show(result)
@@ -92,16 +103,27 @@ class Report:
             return "", "", ""
         return report.outcome, "", ""
 
-    def pytest_sessionfinish(self) -> None:
-        if self._path is not None and (self.results or self.stopped):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(self.document(), indent=2) + "\n", encoding="utf-8")
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if not self.results and not self.stopped:
+            return
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = EXIT_CODES[self.verdict]
+        document = self.document()
+        self._write("--json-report", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        self._write("--html-report", page.of(document))
+
+    def _write(self, option: str, content: str) -> None:
+        path: Path | None = self._config.getoption(option)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.results:
             return
         counts = ", ".join(f"{self._count(verdict)} {verdict}" for verdict in COLOURS)
-        where = f", {self._path}" if self._path else ""
+        written = filter(None, (self._config.getoption("--json-report"), self._config.getoption("--html-report")))
+        where = "".join(f", {path}" for path in written)
         line = f"{self.verdict.upper()}: {counts} in {self._seconds():.1f} s{where}"
         terminalreporter.write_line(line, **{COLOURS[self.verdict]: True})
 
@@ -118,6 +140,7 @@ class Report:
             "schema": SCHEMA,
             "verdict": self.verdict,
             "stopped": self.stopped,
+            "class": self._config.getoption("smoke_class"),
             "base_url": self.base_url,
             "started_at": self._started_at,
             "seconds": round(self._seconds(), 2),

@@ -1,80 +1,45 @@
-"""Accept length is reported for each request, inside the validated window, and the same in the metrics."""
+"""Accept length is reported for each request, inside the validated windows, and the same in the metrics."""
 
-import time
+import statistics
 
 import pytest
 
-from . import acceptance, prometheus
-from .pair import Pair
+from . import acceptance
+from .facts import Facts
+from .speculation import Run
 from .verdict import ProbeError, expect
 
-# Counters are written after the reply has left; they follow at once, unless the process is starved.
-COUNTERS_TIMEOUT_S = 30
-# The scheduler runs up to one step more for each request than the request sees, with overlap scheduling.
-SCHEDULER_TOLERANCE = 0.10
+SCHEDULER_TOLERANCE = 0.05
 # Tokens of other requests, as a share of the probe's own, up to which the comparison means something.
 OTHERS_SHARE = 0.10
 RENAMED = "a metric that this SGLang version calls otherwise"
-
-
-class Run:
-    """The pair's prompts answered one by one, between two scrapes of the metrics (None: not served).
-
-    seconds: how long the answers took together.
-    """
-
-    def __init__(self, server, expected: Pair):
-        prompts = [server.chat_ids(prompt) for prompt in expected.acceptance_prompts]
-        self.before = scrape(server)
-        began = time.monotonic()
-        self.answers = [server.generate(ids, max_new_tokens=expected.acceptance_tokens) for ids in prompts]
-        self.seconds = time.monotonic() - began
-        self.after = self._settled(server)
-
-    def _settled(self, server) -> prometheus.Snapshot | None:
-        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
-        while True:
-            self.after = scrape(server)
-            if self.after is None or time.monotonic() > deadline:
-                return self.after
-            if self.before is None or self.grown("sglang:num_requests_total") >= len(self.answers):
-                return self.after
-            time.sleep(0.2)
-
-    @property
-    def tokens_of_others(self) -> float:
-        """Tokens of requests that finished meanwhile and are none of the run's."""
-        return self.grown("sglang:generation_tokens_total") - sum(a.completion_tokens for a in self.answers)
-
-    def grown(self, counter: str, **label_prefixes: str) -> float:
-        """By how much a counter grew during the run, summed over its series."""
-        return self.after.total(counter, **label_prefixes) - self.before.total(counter, **label_prefixes)
-
-
-def scrape(server) -> prometheus.Snapshot | None:
-    reply = server.send("GET", "/metrics")
-    return prometheus.Snapshot(reply.text) if reply.status_code == 200 else None
-
-
-@pytest.fixture(scope="module")
-def run(target) -> Run:
-    if target.facts.algorithm is None:
-        pytest.skip("the server runs without speculation (AR): there is no accept length")
-    return Run(target.server, target.pair)
+AR = "the server runs without speculation (AR): there is no accept length"
 
 
 @pytest.fixture
-def requests(run) -> list[acceptance.Acceptance]:
+def run(target, answered) -> Run:
+    if target.facts.algorithm is None:
+        pytest.skip(AR)
+    return answered
+
+
+@pytest.fixture
+def counts(run) -> dict[str, list[acceptance.Acceptance]]:
     try:
-        return [acceptance.of_request(answer) for answer in run.answers]
+        return run.counts()
     except ProbeError:
         pytest.skip("not judged: the requests report no usable accept length, see accept_length_reported")
 
 
+@pytest.fixture
+def total(counts) -> acceptance.Acceptance:
+    return acceptance.added(c for group in counts.values() for c in group)
+
+
 def test_accept_length_reported(run, evidence):
-    total = acceptance.added(acceptance.of_request(answer) for answer in run.answers)
+    total = acceptance.added(c for group in run.counts().values() for c in group)
     evidence.say(
-        f"{len(run.answers)} requests: {total.tokens} tokens in {total.steps} steps, "
+        f"{len(run.asked)} requests: {total.tokens} tokens in {total.steps} steps, "
         f"at most {len(total.histogram)} in one",
         tokens=total.tokens,
         steps=total.steps,
@@ -82,36 +47,74 @@ def test_accept_length_reported(run, evidence):
     )
 
 
-def test_accept_length_in_window(target, expected, run, requests, evidence):
-    facts = target.facts
-    total = acceptance.added(requests)
-    speed = total.tokens / run.seconds
+def test_accept_length_in_window(target, run, counts, total, evidence):
+    speed = run.tokens_per_second
     evidence.say("", accept_length=total.accept_length, tokens_per_second=speed)
+    judge(target.acceptance, target.facts, counts, evidence, f"{total.accept_length:.3f} in all, {speed:.1f} tok/s")
+
+
+@pytest.mark.full
+def test_accept_length_sampled(target, server, expected, evidence):
+    facts = target.facts
+    if facts.algorithm is None:
+        pytest.skip(AR)
+    asked = expected.acceptance["sampled"]
+    if not any((row.algorithm, row.budget) == (facts.algorithm, facts.budget) for row in asked.expected):
+        pytest.skip(f"nothing is recorded at temperature {asked.temperature:g} for this engine, only at 0")
+    counts = Run(server, asked).counts()
+    judge(asked, facts, counts, evidence, f"at temperature {asked.temperature:g}")
+
+
+def judge(asked, facts: Facts, counts, evidence, remark: str) -> None:
+    """Raises ProbeError for the first category outside its window."""
+    measured = {category: acceptance.added(group).accept_length for category, group in counts.items()}
+    evidence.say("", by_category={category: round(length, 4) for category, length in measured.items()})
     try:
-        window = acceptance.window_for(expected.windows, facts.algorithm, facts.budget, facts.top_k)
+        recorded = acceptance.expected_for(asked.expected, facts.algorithm, facts.budget, facts.top_k)
     except ProbeError as unrecorded:
-        raise ProbeError(f"{unrecorded} (this run measured {total.accept_length:.3f})") from None
-    evidence.say(
-        f"{total.accept_length:.3f} tokens per step in [{window.low}, {window.high}], {speed:.1f} tok/s",
-        window=[window.low, window.high],
-    )
-    wanted = f"accept length in [{window.low}, {window.high}] for {facts.algorithm} budget {facts.budget}"
+        lengths = ", ".join(f"{category} {length:.3f}" for category, length in measured.items())
+        raise ProbeError(f"{unrecorded} (this run measured {lengths})") from None
+    windows = {c: acceptance.window(recorded.accept_lengths[c], asked.tolerance) for c in measured}
+    seen = ", ".join(f"{c} {measured[c]:.3f} in [{low}, {high}]" for c, (low, high) in windows.items())
+    evidence.say(f"{seen}; {remark}", windows={c: list(bounds) for c, bounds in windows.items()})
+    for category, (low, high) in windows.items():
+        wanted = f"accept length of {category} in [{low}, {high}] for {facts.algorithm} budget {facts.budget}"
+        length = measured[category]
+        expect(
+            length >= low,
+            wanted,
+            f"{length:.3f}, too low",
+            "another drafter, wrong target layers or mask token, or wrong positions in the draft",
+        )
+        expect(
+            length <= high,
+            wanted,
+            f"{length:.3f}, too high",
+            "looping text, or a verification that accepts what the target would not say",
+        )
+
+
+def test_tree_beats_chain(target, counts, evidence):
+    facts = target.facts
+    if facts.kind != "tree":
+        pytest.skip(f"the server runs a {facts.kind}: there is no tree to compare")
+    chains = [row for row in target.acceptance.expected if row.is_chain_of(facts.block_size)]
+    if facts.budget < facts.block_size - 1:
+        pytest.skip(f"a tree of {facts.budget} nodes has fewer than the chain's {facts.block_size - 1}")
+    if not chains:
+        pytest.skip(f"no accept length of the chain with block size {facts.block_size} is recorded for this pair")
+    chain = statistics.mean(chains[0].accept_lengths.values())
+    tree = statistics.mean(acceptance.added(group).accept_length for group in counts.values())
+    evidence.say(f"tree {tree:.3f}, chain's recorded {chain:.3f} tokens per step", tree=tree, chain=chain)
     expect(
-        total.accept_length >= window.low,
-        wanted,
-        f"{total.accept_length:.3f}, too low",
-        "another drafter, wrong target layers or mask token, or wrong positions in the draft",
-    )
-    expect(
-        total.accept_length <= window.high,
-        wanted,
-        f"{total.accept_length:.3f}, too high",
-        "looping text, or a verification that accepts what the target would not say",
+        tree > chain,
+        f"more tokens per step than the chain's recorded {chain:.3f}",
+        f"{tree:.3f}",
+        "a tree whose branches are never accepted (mask, positions or KV moves), or too small a budget",
     )
 
 
-def test_accept_length_in_metrics(target, run, requests, evidence):
-    total = acceptance.added(requests)
+def test_accept_length_in_metrics(target, run, counts, total, evidence):
     expect(
         run.before is not None and run.after is not None,
         "metrics at /metrics",
@@ -120,15 +123,16 @@ def test_accept_length_in_metrics(target, run, requests, evidence):
     )
     counters = accept_length_in_counters(run, total)
     scheduler = per_step_in_scheduler(run)
-    # A step that serves another request as well commits tokens for both.
-    tolerance = SCHEDULER_TOLERANCE + run.tokens_of_others / total.tokens
+    # With overlap scheduling the scheduler runs up to one step more for each request than the request sees, and
+    # a step that serves another request as well commits tokens for both.
+    tolerance = SCHEDULER_TOLERANCE + len(run.asked) / total.steps + run.tokens_of_others / total.tokens
     expect(
         abs(scheduler / total.committed_per_step - 1) <= tolerance,
         f"{total.committed_per_step:.3f} tokens per step in the scheduler, within {tolerance:.0%}",
         f"{scheduler:.3f}",
         "accepted drafts that are counted otherwise than committed",
     )
-    gauge = checked_gauge(target.facts, run, requests)
+    gauge = checked_gauge(target.facts, run, [c for group in counts.values() for c in group])
     evidence.say(
         f"requests {total.accept_length:.3f}, counters {counters:.3f}; "
         f"per step {total.committed_per_step:.3f}, scheduler {scheduler:.3f}; gauge {gauge}",
@@ -143,7 +147,7 @@ def accept_length_in_counters(run: Run, total: acceptance.Acceptance) -> float:
 
     Others are allowed for, as a health check is a request too, but skip the probe when they weigh too much.
     """
-    others = run.grown("sglang:num_requests_total") - len(run.answers)
+    others = run.grown("sglang:num_requests_total") - len(run.asked)
     tokens, steps = run.grown("sglang:generation_tokens_total"), run.grown("sglang:spec_verify_calls_total")
     if others > 0 and run.tokens_of_others > total.tokens * OTHERS_SHARE:
         pytest.skip(f"not comparable: {others:.0f} other requests took {run.tokens_of_others:.0f} tokens meanwhile")
@@ -165,7 +169,7 @@ def per_step_in_scheduler(run: Run) -> float:
     return tokens / passes
 
 
-def checked_gauge(facts, run: Run, requests) -> str:
+def checked_gauge(facts: Facts, run: Run, requests: list[acceptance.Acceptance]) -> str:
     """The gauge `sglang:spec_accept_length` as text.
 
     Raises ProbeError when it contradicts the last requests.

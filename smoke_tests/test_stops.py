@@ -7,14 +7,16 @@ import pytest
 from .verdict import excerpt, expect
 
 CUT_WRONGLY = "accepted tokens that are not cut where the answer ends"
-LIMITS = (1, 2, 7, 16)
+# Below a step's tokens, and across several steps.
+LIMITS = (1, 5)
+MORE_LIMITS = (2, 7, 16)
 
 
-def test_stops_on_eos(server, expected, evidence):
-    for question in expected.questions[:3]:
-        native = server.generate(server.chat_ids(question.ask), max_new_tokens=expected.answer_tokens)
-        chat = server.chat(question.ask, max_tokens=expected.answer_tokens)
-        for answer in (native, chat):
+def test_stops_on_eos(target, server, expected, questions, sequential, evidence):
+    asked = expected.questions["known"][: 3 if target.thorough else 1]
+    for question in asked:
+        native = server.generate(server.chat_ids(question.ask), max_new_tokens=question.max_tokens)
+        for answer in (native, sequential[question.ask]):
             expect(
                 answer.finish == "stop" and answer.matched in expected.eos_ids,
                 f"finish reason stop at an end token {expected.eos_ids} for {question.ask!r}",
@@ -28,12 +30,13 @@ def test_stops_on_eos(server, expected, evidence):
             f"end tokens at {ends} of {len(native.output_ids)}",
             CUT_WRONGLY,
         )
-    evidence.say(f"3 answers stopped at end token {native.matched}")
+    evidence.say(f"{len(asked)} answers stopped at an end token, over both interfaces")
 
 
-def test_stops_at_max_tokens(server, expected, evidence):
+def test_stops_at_max_tokens(target, server, expected, evidence):
+    limits = LIMITS + (MORE_LIMITS if target.thorough else ())
     ids = server.chat_ids(expected.coherence.ask)
-    for limit in LIMITS:
+    for limit in limits:
         native = server.generate(ids, max_new_tokens=limit, ignore_eos=True)
         chat = server.chat(expected.coherence.ask, max_tokens=limit, ignore_eos=True)
         for answer in (native, chat):
@@ -44,11 +47,11 @@ def test_stops_at_max_tokens(server, expected, evidence):
                 CUT_WRONGLY,
             )
         expect(len(native.output_ids) == limit, f"{limit} token ids", f"{len(native.output_ids)}", CUT_WRONGLY)
-    evidence.say(f"exactly {', '.join(map(str, LIMITS))} tokens when asked for")
+    evidence.say(f"exactly {', '.join(map(str, sorted(limits)))} tokens when asked for")
 
 
-def test_stops_on_string(server, expected, evidence):
-    limit = expected.answer_tokens
+def test_stops_on_string(target, server, expected, evidence):
+    limit = 48 if target.thorough else 20
     full = server.chat(expected.coherence.ask, max_tokens=limit).text
     stop = stop_word(full)
     if stop is None:

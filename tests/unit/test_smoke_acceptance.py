@@ -2,9 +2,9 @@
 
 import pytest
 
-from smoke_tests.acceptance import Acceptance, added, gauge_band, of_request, window_for
+from smoke_tests.acceptance import Acceptance, added, expected_for, gauge_band, of_request, window
 from smoke_tests.client import Answer
-from smoke_tests.pair import Window
+from smoke_tests.pair import Expected
 from smoke_tests.verdict import ProbeError
 
 
@@ -54,11 +54,11 @@ def test_requests_add_up():
     assert total == Acceptance(11, 5, 5, (3, 0, 1, 1))
 
 
-WINDOWS = [
-    Window("DDTREE", 15, 8, 2.1, 2.5),
-    Window("DDTREE", 15, 4, 2.0, 2.4),
-    Window("DDTREE", 7, 8, 1.9, 2.2),
-    Window("DFLASH", 7, None, 1.7, 1.9),
+RECORDED = [
+    Expected("DDTREE", 15, 8, {"chat": 2.3}),
+    Expected("DDTREE", 15, 4, {"chat": 2.2}),
+    Expected("DDTREE", 7, 8, {"chat": 2.0}),
+    Expected("DFLASH", 7, None, {"chat": 1.8}),
 ]
 
 
@@ -66,8 +66,8 @@ WINDOWS = [
     ("engine", "index"),
     [(("DDTREE", 15, 4), 1), (("DDTREE", 7, None), 2), (("DDTREE", 7, 8), 2), (("DFLASH", 7, None), 3)],
 )
-def test_window_is_found(engine, index):
-    assert window_for(WINDOWS, *engine) == WINDOWS[index]
+def test_recorded_engine_is_found(engine, index):
+    assert expected_for(RECORDED, *engine) == RECORDED[index]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,27 @@ def test_window_is_found(engine, index):
         (("DDTREE", 15, None), "came 2 that differ in top-k"),
     ],
 )
-def test_unrecorded_window_is_a_failure(engine, message):
+def test_unrecorded_engine_is_a_failure(engine, message):
     with pytest.raises(ProbeError, match=message):
-        window_for(WINDOWS, *engine)
+        expected_for(RECORDED, *engine)
+
+
+def test_window_has_two_bounds():
+    assert window(2.5, 0.1) == (2.25, 2.75)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "chain"),
+    [
+        (Expected("DDTREE", 7, 1, {}), True),
+        (Expected("DFLASH", 7, None, {}), True),
+        (Expected("DDTREE", 7, 4, {}), False),
+        (Expected("DDTREE", 15, 1, {}), False),
+    ],
+)
+def test_chain_has_one_candidate_for_each_depth(recorded, chain):
+    assert recorded.is_chain_of(8) is chain
+    assert not recorded.is_chain_of(None)
 
 
 def test_gauge_band_follows_the_last_requests():

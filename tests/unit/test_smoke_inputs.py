@@ -50,6 +50,20 @@ def test_facts_of_a_server_without_speculation():
     assert (found.algorithm, found.budget, found.top_k, found.max_running_requests) == (None, None, None, 3)
 
 
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({}, "tree"),
+        ({"internal_states": [{"ddtree_top_k": 1}]}, "chain"),
+        ({"speculative_algorithm": "DFLASH"}, "chain"),
+        ({"speculative_algorithm": None}, "ar"),
+        ({"speculative_algorithm": "EAGLE"}, "EAGLE"),
+    ],
+)
+def test_kind_of_a_server(changed, kind):
+    assert facts.from_info({**TREE, **changed}).kind == kind
+
+
 def test_pair_is_found_by_the_longest_name_in_the_path(tmp_path, monkeypatch):
     monkeypatch.setattr(pair, "FOLDER", tmp_path)
     for name in ("small", "small-8b"):
@@ -65,9 +79,24 @@ def test_pair_is_found_by_the_longest_name_in_the_path(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", pair.known())
 def test_shipped_pairs_load(name):
     expected = pair.load(name)
-    assert expected.questions
-    assert expected.acceptance_prompts
-    assert all(window.low < window.high for window in expected.windows)
+    assert any(question.quick for question in expected.questions["known"])
+    for asked in expected.acceptance.values():
+        assert asked.prompts
+        assert 0 < asked.tolerance < 1
+
+
+@pytest.mark.parametrize("name", pair.known())
+def test_a_whole_recorded_answer_is_right(name):
+    questions = [q for group in pair.load(name).questions.values() for q in group if q.text is not None]
+    assert [q.ask for q in questions if not q.answered_by(q.text)] == []
+
+
+@pytest.mark.parametrize("name", pair.known())
+def test_recorded_trees_grow_with_their_budget(name):
+    for asked in pair.load(name).acceptance.values():
+        for one in asked.expected:
+            wider = [e for e in asked.expected if e.top_k == one.top_k and e.budget > one.budget]
+            assert all(e.accept_lengths[c] >= length for e in wider for c, length in one.accept_lengths.items())
 
 
 @pytest.mark.parametrize(
@@ -76,6 +105,7 @@ def test_shipped_pairs_load(name):
         ("coherence", None, "lacks the key 'coherence'"),
         ("coherence", {"ask": "Why?"}, "cannot be read"),
         ("eos_token_ids", 2, "cannot be read"),
+        ("questions", {"max_tokens": 8, "copy_prompt": "{}", "riddles": []}, "unknown group riddles"),
     ],
 )
 def test_broken_pair_file_is_refused(tmp_path, monkeypatch, section, content, message):
@@ -94,7 +124,23 @@ def test_broken_pair_file_is_refused(tmp_path, monkeypatch, section, content, me
     [("The answer is 4.", True), ("It is 4", True), ("It is 14.", False), ("It is 42.", False), ("", False)],
 )
 def test_answer_is_a_word_of_its_own(text, right):
-    assert pair.Question("What is 2 + 2?", "4").answered_by(text) is right
+    assert pair.Question("What is 2 + 2?", "4", max_tokens=8).answered_by(text) is right
+
+
+@pytest.mark.parametrize(
+    ("text", "right"), [("It is kimi-k3-base.", True), ("Kimi-k3-base", False), ("kimi-kw-base", False)]
+)
+def test_copied_text_is_exact(text, right):
+    assert pair.Question("Repeat exactly: kimi-k3-base", "kimi-k3-base", 8, verbatim=True).answered_by(text) is right
+
+
+def test_coherence_is_judged_on_an_acceptance_prompt(tmp_path, monkeypatch):
+    data = yaml.safe_load((pair.FOLDER / "smollm2-135m.yaml").read_text())
+    data["coherence"]["ask"] = "Why?"
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(data))
+    monkeypatch.setattr(pair, "FOLDER", tmp_path)
+    with pytest.raises(pair.PairError, match=r"coherence.ask must be one of acceptance.quick.prompts"):
+        pair.load("other")
 
 
 @pytest.mark.parametrize(
