@@ -176,4 +176,41 @@ def trace(path: str) -> None:
     DDTreeWorker._decode = decode_traced
 
 
-MODES = {"draft_kv": draft_kv, "width_bug": width_bug, "sync_error": sync_error, "trace": trace}
+def sibling_leak(_: str) -> None:
+    """Set the entry left of the diagonal in every ancestor row."""
+    from sglang_ddtree import ops
+
+    finalize = ops.finalize
+
+    def finalize_with_leak(tree, seq_lens, out=None):
+        positions, ancestors = finalize(tree, seq_lens, out)
+        ancestors.diagonal(-1, 1, 2).fill_(True)
+        return positions, ancestors
+
+    ops.finalize = finalize_with_leak
+
+
+def greedy_sampling(_: str) -> None:
+    """Choose by argmax whatever the request asks for."""
+    from sglang_ddtree import worker
+
+    worker.choose_tokens = lambda sampler, logits, info, positions: logits.argmax(-1).view_as(positions)
+
+
+def slots_off_by_one(_: str) -> None:
+    """Gather the slots of the positions one after those that the step fills."""
+    from sglang_ddtree.worker import DDTreeWorker
+
+    gather = DDTreeWorker._gather_slots
+    DDTreeWorker._gather_slots = lambda worker, batch: gather(worker, batch).roll(-1, dims=1)
+
+
+MODES = {
+    "draft_kv": draft_kv,
+    "width_bug": width_bug,
+    "sync_error": sync_error,
+    "sibling_leak": sibling_leak,
+    "greedy_sampling": greedy_sampling,
+    "slots_off_by_one": slots_off_by_one,
+    "trace": trace,
+}

@@ -1,0 +1,66 @@
+"""The smoke tests against the real engine: green on a good one, red on one that was broken on purpose."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.engine.broken_drafter import other_step, shifted_layers
+from tests.engine.conftest import FULL
+from tests.engine.server import PAIR, ROOT, Engine, Server
+from tests.probe_plugin.probed_engine import ProbedEngine
+
+VERSION, SHAPE = "0.5.16", {"budget": 15, "top_k": 8}
+# Fault, and probes of which at least one must fail. A dropped patch never serves: see tests/image and test_refusals.
+BROKEN = {
+    "width_bug:unchecked": {"known_answer", "verbatim", "concurrency"},
+    "sibling_leak": {"known_answer", "verbatim", "concurrency", "accept_length_in_window"},
+    "slots_off_by_one": {"known_answer", "verbatim", "concurrency", "accept_length_in_window"},
+    "greedy_sampling": {"sampling"},
+}
+BROKEN_DRAFTERS = {shifted_layers: {"accept_length_in_window"}, other_step: {"accept_length_in_window"}}
+# Each costs a start and a suite, so a plain run takes two that nothing else would see.
+QUICK = {"greedy_sampling", shifted_layers}
+
+
+def chosen(faults: dict) -> list:
+    """Cases of this run, named after the fault."""
+    cases = faults.items() if FULL else [case for case in faults.items() if case[0] in QUICK]
+    return [pytest.param(fault, wanted, id=getattr(fault, "__name__", fault)) for fault, wanted in cases]
+
+
+def judge(server: Server, report) -> tuple[int, dict[str, str]]:
+    """Exit code of the suite, and the verdict of each probe that did not pass."""
+    command = [sys.executable, "-m", "pytest", "smoke_tests", "-p", "no:cacheprovider", "--base-url", server.url]
+    command += ["--pair", "smollm2-135m", "--expect-algorithm", "tree", "--json-report", str(report)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    assert report.is_file(), done.stdout + done.stderr
+    probes = json.loads(report.read_text())["probes"]
+    return done.returncode, {p["probe"]: f"{p['verdict']}: {p['evidence']}" for p in probes if p["verdict"] != "pass"}
+
+
+def assert_caught(engine: Engine, wanted: set[str], report) -> None:
+    with Server(engine) as server:
+        code, found = judge(server, report)
+    failed = {probe for probe, evidence in found.items() if evidence.startswith("fail")}
+    assert code == 1, found
+    assert any(probe.startswith(name) for name in wanted for probe in failed), found
+
+
+def test_a_good_engine_passes(tmp_path):
+    with Server(Engine(VERSION, **SHAPE)) as server:
+        code, found = judge(server, tmp_path / "report.json")
+    assert code == 0, found
+
+
+@pytest.mark.parametrize(("fault", "wanted"), chosen(BROKEN))
+def test_a_broken_engine_is_caught(fault, wanted, tmp_path):
+    assert_caught(ProbedEngine(VERSION, probe=fault, **SHAPE), wanted, tmp_path / "report.json")
+
+
+@pytest.mark.parametrize(("broken", "wanted"), chosen(BROKEN_DRAFTERS))
+def test_a_wrong_drafter_is_caught(broken, wanted, tmp_path):
+    drafter = broken(PAIR / "drafter", tmp_path / "drafter")
+    assert_caught(Engine(VERSION, drafter=drafter, **SHAPE), wanted, tmp_path / "report.json")
