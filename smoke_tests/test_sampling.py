@@ -7,6 +7,8 @@ import pytest
 
 from .verdict import excerpt, expect
 
+GREEDY = "a verification that is greedy whatever the temperature, or a fixed random seed"
+
 
 def test_sampling(target, server, expected, evidence):
     wanted = expected.sampling
@@ -15,8 +17,9 @@ def test_sampling(target, server, expected, evidence):
     ids = server.chat_ids(wanted.ask)
     sampling = {"temperature": wanted.temperature, "max_new_tokens": wanted.max_tokens}
     with ThreadPoolExecutor(target.concurrency) as pool:
-        answers = list(pool.map(lambda _: server.generate(ids, **sampling).text, range(wanted.samples)))
-    distinct = len(set(answers))
+        replies = list(pool.map(lambda _: server.generate(ids, **sampling), range(wanted.samples)))
+    answers = [reply.text for reply in replies]
+    distinct, openings = len(set(answers)), len({reply.output_ids[:1] for reply in replies})
     wrong = [answer for answer in answers if not re.search(wanted.answer, answer, re.IGNORECASE)]
     right = len(answers) - len(wrong)
     seen = f"{distinct} distinct and {right} right of {wanted.samples} at temperature {wanted.temperature:g}"
@@ -25,7 +28,14 @@ def test_sampling(target, server, expected, evidence):
         distinct >= wanted.least_distinct,
         f"at least {wanted.least_distinct} different answers of {wanted.samples}",
         f"{distinct}, as {excerpt(answers[0])}",
-        "a verification that is greedy whatever the temperature, or a fixed random seed",
+        GREEDY,
+    )
+    # The first token comes from the prefill, all others from verification: a greedy one makes an answer per opening.
+    expect(
+        distinct > openings or openings == wanted.samples,
+        "answers with the same first token to go on differently",
+        f"{openings} first tokens and {distinct} different answers, as {excerpt(answers[0])}",
+        GREEDY,
     )
     expect(
         right >= wanted.least_right,

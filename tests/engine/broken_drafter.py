@@ -14,7 +14,7 @@ def shifted_layers(drafter: Path, into: Path) -> Path:
     path = into / "config.json"
     config = json.loads(path.read_text())
     ids = config["dflash_config"]["target_layer_ids"]
-    config["dflash_config"]["target_layer_ids"] = [number + 1 for number in ids]
+    config["dflash_config"]["target_layer_ids"] = [number - 1 for number in ids]
     path.write_text(json.dumps(config))
     return into
 

@@ -48,6 +48,7 @@ CASES = (
     Case("WrongWhenCrowded", {"concurrency": "requests of one batch that share"}),
     Case("CrossTalk", {"concurrency": "requests of one batch that share"}),
     Case("AlwaysGreedy", {"sampling": "greedy whatever the temperature"}),
+    Case("GreedyVerification", {"sampling": "greedy whatever the temperature"}),
     Case("HotGarbage", {"sampling": "drafts accepted that the target would hardly say"}),
     Case("PrefixCacheOfRejectedDrafts", {"prefix_cache": "KV of rejected drafts kept in the cache"}),
     Case("CodeThatFails", {"coding": "single wrong tokens"}, options=FULL),

@@ -179,6 +179,16 @@ class AlwaysGreedy(Good):
         return self._first.setdefault(request.key, trajectory) if request.temperature else trajectory
 
 
+class GreedyVerification(AlwaysGreedy):
+    """Only the first token, which the prefill gives, is sampled."""
+
+    def says(self, request: Request, trajectory: Trajectory, running: Running) -> Trajectory:
+        if not request.temperature:
+            return trajectory
+        first = trajectory.pieces[0]
+        return self._first.setdefault(request.key + first, trajectory)
+
+
 class HotGarbage(Good):
     """At a temperature above 0 the answer is noise."""
 
