@@ -45,5 +45,8 @@ def test_nothing_but_the_inventory_sets_the_server():
 def test_every_key_of_an_instance_has_an_effect():
     specs = load(ROLES / "preflight" / "meta" / "argument_specs.yml")["argument_specs"]
     keys = set(specs["instances"]["options"]["sglang_resolved"]["options"])
-    used = set(re.findall(r"sglang_instance\.(\w+)", str(instance_environment())))
+    rendered = "".join(path.read_text(encoding="utf-8") for path in (ROLES / "instance").rglob("*.yml"))
+    arguments = (ROLES / "collective_probe" / "filter_plugins" / "collective_verdict.py").read_text(encoding="utf-8")
+    used = set(re.findall(r"sglang_instance\.(\w+)", rendered))
+    used |= set(re.findall(r"""instance(?:\.get\(|\[)"(\w+)""", arguments))
     assert keys == used
