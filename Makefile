@@ -3,13 +3,15 @@
 # make test       lint, unit, engine, image, smoke: what CI runs
 # make test-full  the same with the whole engine matrix
 # make test-gpu   kernels and engine on a machine with a GPU
+# make status     what every host of the inventory serves
+# make testbed    the roll-out on three real hosts in containers
 # make lint
 export CACHE_DIR ?= $(CURDIR)/.cache
 VERSIONS := 0.5.16 0.5.23
 # The stand-ins let SGLang be imported on a machine without CUDA; spinning threads would starve the others.
 UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16/bin/python
 
-.PHONY: demo down test test-full test-gpu lint unit engine image-test engine-env model tools patches
+.PHONY: demo down status testbed test test-full test-gpu lint unit engine image-test engine-env model tools patches
 
 demo:
 	@scripts/demo.sh
@@ -36,6 +38,13 @@ image-test: model
 
 test-gpu:
 	@scripts/test-gpu.sh
+
+status: tools
+	@$(CACHE_DIR)/tools/bin/ansible-playbook ansible/status.yml >$(CACHE_DIR)/status.log || { cat $(CACHE_DIR)/status.log; exit 1; }
+	@cat $(CACHE_DIR)/status.txt
+
+testbed: tools
+	@$(CACHE_DIR)/tools/bin/python -m pytest tests/testbed -m testbed -q
 
 engine-env:
 	@for version in $(VERSIONS); do scripts/engine-env.sh $$version || exit 1; done

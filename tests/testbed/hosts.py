@@ -1,0 +1,128 @@
+"""Real hosts on one machine: containers with systemd, sshd and room for a Docker engine of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+IMAGE = "ddtree-testbed-host"
+BOOT_S = 60
+# What systemd and a Docker engine inside a container need, and no more: no --privileged. SYS_PTRACE is for health
+# checks in containers of another user.
+MACHINE = ["--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--cap-add=SYS_PTRACE", "--security-opt=seccomp=unconfined"]
+MACHINE += ["--cgroupns=private", "--tmpfs=/run", "--tmpfs=/run/lock"]
+
+
+class TestbedError(Exception):
+    """One sentence that says what failed."""
+
+    __test__ = False
+
+
+def run(*command: str | Path, check: bool = True, **options) -> subprocess.CompletedProcess:
+    """Run a command with captured text; raises TestbedError with its last lines when it fails and `check` holds."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if check and done.returncode:
+        raise TestbedError(f"{' '.join(map(str, command))}: {(done.stdout + done.stderr)[-2000:]}")
+    return done
+
+
+def cache() -> Path:
+    return Path(os.environ.get("CACHE_DIR") or ROOT / ".cache")
+
+
+class Testbed:
+    """Hosts called PREFIX-h1, PREFIX-h2, ...; their key and inventory lie in the cache."""
+
+    __test__ = False
+
+    def __init__(self, prefix: str):
+        self.prefix = prefix
+        self.folder = cache() / "testbed" / prefix
+        self.inventory = self.folder / "inventory.yml"
+
+    @property
+    def names(self) -> list[str]:
+        listed = run("docker", "ps", "--all", f"--filter=name=^{self.prefix}-h[0-9]+$", "--format={{.Names}}")
+        return sorted(listed.stdout.split())
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "id_host"
+
+    def up(self, count: int) -> list[str]:
+        """Start `count` hosts, those that run already included, and write the inventory; returns their names."""
+        self._build_image()
+        if run("docker", "network", "inspect", self._network, check=False).returncode:
+            run("docker", "network", "create", self._network)
+        for number in range(1, count + 1):
+            name = f"{self.prefix}-h{number}"
+            if name not in self.names:
+                self.start(name)
+        for name in self.names:
+            self.wait(name)
+        self.write_inventory()
+        return self.names
+
+    def start(self, name: str) -> None:
+        """Make one host and start it; its Docker engine gets a volume, as overlayfs cannot lie on overlayfs."""
+        volume = f"--volume={name}-docker:/var/lib/docker"
+        identity = [f"--name={name}", f"--hostname={name}", f"--network={self._network}"]
+        run("docker", "run", "--detach", *identity, *MACHINE, volume, IMAGE)
+
+    def wait(self, name: str) -> None:
+        """Wait until systemd has started everything; `degraded` is usual in a container."""
+        deadline = time.monotonic() + BOOT_S
+        while time.monotonic() < deadline:
+            state = run("docker", "exec", name, "systemctl", "is-system-running", check=False).stdout.strip()
+            if state in ("running", "degraded"):
+                return
+            time.sleep(0.5)
+        raise TestbedError(f"{name} has not booted after {BOOT_S} s, systemd is {state or 'silent'}")
+
+    def write_inventory(self, **variables) -> None:
+        """An inventory of all hosts in the group cpu; `variables` are those of the group."""
+        hosts = {name: {"ansible_host": self.address(name)} for name in self.names}
+        ssh = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+        login = {"ansible_user": "ops", "ansible_ssh_private_key_file": str(self.key), "ansible_ssh_common_args": ssh}
+        group = {"hosts": hosts, "vars": login | variables}
+        self.inventory.write_text(yaml.safe_dump({"all": {"children": {"cpu": group}}}), encoding="utf-8")
+
+    def address(self, name: str) -> str:
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return run("docker", "inspect", f"--format={form}", name).stdout.strip()
+
+    def on(self, name: str, command: str, check: bool = True) -> str:
+        """Run a shell command as root on a host; returns what it printed."""
+        return run("docker", "exec", name, "bash", "-c", command, check=check).stdout.strip()
+
+    def down(self) -> None:
+        """Remove the hosts with their volumes and network; the image and the key stay."""
+        for name in self.names:
+            run("docker", "rm", "--force", "--volumes", name)
+            run("docker", "volume", "rm", "--force", f"{name}-docker")
+        run("docker", "network", "rm", self._network, check=False)
+
+    @property
+    def _network(self) -> str:
+        return f"{self.prefix}-net"
+
+    def _build_image(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.key.exists():
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
+        base = run(ROOT / "scripts" / "base-image.sh").stdout.splitlines()[-1]
+        context = self.folder / "context"
+        context.mkdir(exist_ok=True)
+        for path in (HERE / "Dockerfile.host", HERE / "host-init", self.key.with_suffix(".pub")):
+            shutil.copy(path, context)
+        builder = os.environ | {"DOCKER_BUILDKIT": "0"}
+        build = ["docker", "build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE_IMAGE={base}"]
+        run(*build, "--file", context / "Dockerfile.host", context, env=builder)

@@ -1,0 +1,18 @@
+"""Healthy means that a recorded question is answered."""
+
+import json
+import sys
+import urllib.request
+
+BODY = {"model": "x", "messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0}
+
+request = urllib.request.Request(
+    "http://127.0.0.1:30000/v1/chat/completions",
+    data=json.dumps(BODY | {"max_tokens": 16}).encode(),
+    headers={"Content-Type": "application/json"},
+)
+try:
+    with urllib.request.urlopen(request, timeout=20) as response:
+        print(json.load(response)["choices"][0]["message"]["content"])
+except OSError as error:
+    sys.exit(f"unhealthy: {error}")

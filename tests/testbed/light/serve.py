@@ -1,0 +1,61 @@
+"""Entry point of the light image. FAULT, set when it was built, is what is wrong with this version:
+
+    empty           nothing
+    broken          it ends at once, as an image does that lacks a library
+    never-ready     it runs and never listens
+    anything else   a fault of tests/fault_server, by its name
+
+A file crash-ALGORITHM in the folder of models makes a start with that algorithm end at once, and a start without it
+end when the file comes: a version that passed everything and then falls into a crash loop.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+MODELS = Path("/models")
+
+
+def end_when_told(flag: Path) -> None:
+    while not flag.exists():
+        time.sleep(0.2)
+    print(f"serve: {flag.name} is there, as if the engine had crashed", flush=True)
+    os._exit(1)
+
+
+def serve(fault: str) -> None:
+    from tests.fault_server.behaviour import Good
+    from tests.fault_server.engine import Engine
+    from tests.fault_server.faults import BY_NAME
+    from tests.fault_server.recording import Recording
+    from tests.fault_server.server import FaultServer
+
+    class Server(FaultServer):
+        def server_bind(self) -> None:
+            # A published port does not reach the container's own loopback interface.
+            self.server_address = ("0.0.0.0", self.server_address[1])
+            super().server_bind()
+
+    behaviour = BY_NAME[fault]() if fault else Good()
+    print(f"serve: {fault or 'no fault'}, {os.environ['DDTREE_ALGORITHM']}", flush=True)
+    Server(Engine(Recording.load()), behaviour, 30000).serve_forever()
+
+
+def main() -> None:
+    fault = os.environ["FAULT"]
+    if sys.argv[1:] != ["serve"]:
+        # The tools for models are the real ones.
+        os.execvp("python3", ["python3", "/opt/kit/entrypoint.py", *sys.argv[1:]])
+    if fault == "broken":
+        sys.exit("serve: error while loading shared libraries: libtorch.so: cannot open shared object file")
+    if fault == "never-ready":
+        print("serve: loading", flush=True)
+        time.sleep(3600)
+    threading.Thread(target=end_when_told, args=[MODELS / f"crash-{os.environ['DDTREE_ALGORITHM']}"]).start()
+    serve(fault)
+
+
+if __name__ == "__main__":
+    main()
