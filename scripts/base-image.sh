@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Makes sure that the base image of the build exists and prints its name as the last line of stdout:
 #   BASE_IMAGE=$(scripts/base-image.sh | tail -n 1)
-# A registry comes first. Without one, root gets Debian bookworm through debootstrap from the machine's own mirror.
+# A registry comes first. Without one, root gets Debian through debootstrap from the machine's own mirror.
 # A machine with certificate authorities of its own gets them baked in, else pip could not reach its index in a build.
-# Environment: BASE_IMAGE (default debian:bookworm-slim), DEBIAN_MIRROR (default: from the apt sources).
+# Environment: DEBIAN_SUITE (default bookworm), BASE_IMAGE (default debian:SUITE-slim), DEBIAN_MIRROR (default: from
+# the apt sources).
 set -euo pipefail
 shopt -s inherit_errexit
 
-default_image=debian:bookworm-slim
+suite=${DEBIAN_SUITE:-bookworm}
+default_image=debian:$suite-slim
 wanted=${BASE_IMAGE:-$default_image}
-local_image=local/debian:bookworm
+local_image=local/debian:$suite
 ca_dir=/usr/local/share/ca-certificates
 pull_timeout_s=120
 
@@ -22,11 +24,11 @@ die() {
 
 has_image() { docker image inspect "$1" >/dev/null 2>&1; }
 
-# One "URI suite component" line for each of Debian's own package lists of this machine that fit bookworm.
+# One "URI suite component" line for each of Debian's own package lists of this machine that fit the suite.
 debian_sources() {
     # shellcheck disable=SC2016  # apt-get expands these names
     apt-get indextargets --format '$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
-        awk '$1 == "Debian" && $3 ~ /^bookworm(-|$)/ { print $2, $3, $4 }' | sort -u
+        awk -v suite="^$suite(-|\$)" '$1 == "Debian" && $3 ~ suite { print $2, $3, $4 }' | sort -u
 }
 
 debian_mirror() {
@@ -52,7 +54,7 @@ debootstrap_image() {
     # shellcheck disable=SC2064  # the name is local: expand it now
     trap "rm -rf '$root'" EXIT
     say "building $local_image with debootstrap, about half a minute"
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$root" "$mirror" >"$root.log" 2>&1 || {
+    debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" "$mirror" >"$root.log" 2>&1 || {
         tail -n 5 "$root.log" >&2
         die "debootstrap failed; its log is $root.log"
     }

@@ -42,6 +42,7 @@ class Testbed:
     """Hosts called PREFIX-h1, PREFIX-h2, ...; their key and inventory lie in the cache."""
 
     __test__ = False
+    image = IMAGE
 
     def __init__(self, prefix: str):
         self.prefix = prefix
@@ -59,7 +60,10 @@ class Testbed:
 
     def up(self, count: int) -> list[str]:
         """Start `count` hosts, those that run already included, and write the inventory; returns their names."""
-        self._build_image()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.key.exists():
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
+        self._build_images()
         if run("docker", "network", "inspect", self._network, check=False).returncode:
             run("docker", "network", "create", self._network)
         for number in range(1, count + 1):
@@ -71,11 +75,11 @@ class Testbed:
         self.write_inventory()
         return self.names
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, *options: str) -> None:
         """Make one host and start it; its Docker engine gets a volume, as overlayfs cannot lie on overlayfs."""
         volume = f"--volume={name}-docker:/var/lib/docker"
         identity = [f"--name={name}", f"--hostname={name}", f"--network={self._network}"]
-        run("docker", "run", "--detach", *identity, *MACHINE, volume, IMAGE)
+        run("docker", "run", "--detach", *identity, *MACHINE, volume, *options, self.image)
 
     def wait(self, name: str) -> None:
         """Wait until systemd has started everything; `degraded` is usual in a container."""
@@ -114,15 +118,24 @@ class Testbed:
     def _network(self) -> str:
         return f"{self.prefix}-net"
 
-    def _build_image(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.key.exists():
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
-        base = run(ROOT / "scripts" / "base-image.sh").stdout.splitlines()[-1]
-        context = self.folder / "context"
-        context.mkdir(exist_ok=True)
-        for path in (HERE / "Dockerfile.host", HERE / "host-init", self.key.with_suffix(".pub")):
-            shutil.copy(path, context)
-        builder = os.environ | {"DOCKER_BUILDKIT": "0"}
-        build = ["docker", "build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE_IMAGE={base}"]
-        run(*build, "--file", context / "Dockerfile.host", context, env=builder)
+    def _build_images(self) -> None:
+        self._build_machine(self.image)
+
+    def _build_machine(self, image: str, suite: str = "bookworm") -> None:
+        """A bare Debian host that knows this testbed's key."""
+        script = ROOT / "scripts" / "base-image.sh"
+        base = run(script, env=os.environ | {"DEBIAN_SUITE": suite}).stdout.splitlines()[-1]
+        self._build(image, base, [HERE / "Dockerfile.host", HERE / "host-init", self.key.with_suffix(".pub")])
+
+    def _build(self, image: str, base: str, parts: list[Path]) -> None:
+        """Build `image` from files and folders, one of which is Dockerfile.host."""
+        context = self.folder / "context" / image
+        shutil.rmtree(context, ignore_errors=True)
+        context.mkdir(parents=True)
+        for part in parts:
+            if part.is_dir():
+                shutil.copytree(part, context / part.name)
+            else:
+                shutil.copy(part, context)
+        command = ["docker", "build", "--quiet", "--tag", image, "--build-arg", f"BASE_IMAGE={base}"]
+        run(*command, "--file", context / "Dockerfile.host", context, env=os.environ | {"DOCKER_BUILDKIT": "0"})

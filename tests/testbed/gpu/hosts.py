@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
-from tests.testbed import hosts
 from tests.testbed.gpu.packages import make_archive
 from tests.testbed.hosts import Testbed, run
 
@@ -50,15 +48,15 @@ class Hardware:
 class GpuTestbed(Testbed):
     """As Testbed, with Debian 13 for an engine that knows CDI. `archive` is served inside each host."""
 
+    image = IMAGE
+
     def __init__(self, prefix: str):
         super().__init__(prefix)
         self.archive = self.folder / "archive"
 
-    def start(self, name: str) -> None:
-        identity = [f"--name={name}", f"--hostname={name}", f"--network={self._network}"]
-        volumes = [f"--volume={name}-docker:/var/lib/docker", f"--volume={self.archive}:/srv/archive:ro"]
+    def start(self, name: str, *options: str) -> None:
         # A reboot ends process 1; Docker then starts it again, as a machine's firmware would.
-        run("docker", "run", "--detach", "--restart=always", *identity, *hosts.MACHINE, *volumes, IMAGE)
+        super().start(name, "--restart=always", f"--volume={self.archive}:/srv/archive:ro", *options)
 
     def write_inventory(self, **variables) -> None:
         """An inventory of all hosts in the group sm90; `variables` are those of each host."""
@@ -99,27 +97,10 @@ class GpuTestbed(Testbed):
             " 'cuda-drivers-*' 'linux-headers-*' 2>/dev/null) >/dev/null 2>&1; true",
         )
 
-    def _build_image(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.key.exists():
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
+    def _build_images(self) -> None:
         make_archive(self.archive)
-        base = run(HERE / "base-image.sh").stdout.strip()
-        machine = [HERE.parent / "Dockerfile.host", HERE.parent / "host-init", self.key.with_suffix(".pub")]
-        self._build(MACHINE_IMAGE, base, machine)
-        self._build(IMAGE, MACHINE_IMAGE, [HERE / "Dockerfile.host", HERE / "host"])
-
-    def _build(self, image: str, base: str, parts: list[Path]) -> None:
-        context = self.folder / "context" / image
-        shutil.rmtree(context, ignore_errors=True)
-        context.mkdir(parents=True)
-        for part in parts:
-            if part.is_dir():
-                shutil.copytree(part, context / part.name)
-            else:
-                shutil.copy(part, context)
-        command = ["docker", "build", "--quiet", "--tag", image, "--build-arg", f"BASE_IMAGE={base}"]
-        run(*command, "--file", context / "Dockerfile.host", context, env=os.environ | {"DOCKER_BUILDKIT": "0"})
+        self._build_machine(MACHINE_IMAGE, "trixie")
+        self._build(self.image, MACHINE_IMAGE, [HERE / "Dockerfile.host", HERE / "host"])
 
 
 def _put(path: Path, text: str) -> None:
