@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# GPU ring: the kernels, the same under compute-sanitizer, then the engine matrix. PYTHON is an interpreter that has the patched SGLang and the plugin,
-# PAIR a folder with target/ and drafter/. Results go to bench/results/.
+# GPU ring: the kernels, the same under compute-sanitizer, then the engine matrix. PYTHON is an interpreter that has the
+# patched SGLang and the plugin, PAIR a folder with target/ and drafter/. Results go to bench/results/.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,9 +17,11 @@ fi
     echo "test-gpu: no model pair in $pair: run make model, or set PAIR" >&2
     exit 1
 }
-PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest tests/gpu -q
-PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" tests/gpu/bench_ops.py >"bench/results/$name-ops.json"
-PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" tests/gpu/sanitize.py \
-    --output "bench/results/$name-sanitizer.json"
+# The kernels are those of the checkout, whatever plugin is installed.
+kernels() { PYTHONPATH=patches${PYTHONPATH:+:$PYTHONPATH} "$python" "$@"; }
+
+kernels -m pytest tests/gpu -q
+kernels tests/gpu/bench_ops.py >"bench/results/$name-ops.json"
+kernels tests/gpu/sanitize.py --output "bench/results/$name-sanitizer.json"
 "$python" tests/gpu/engine_matrix.py --target "$pair/target" --drafter "$pair/drafter" \
     --output "bench/results/$name-engine-matrix.json"
