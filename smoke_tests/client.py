@@ -83,6 +83,10 @@ class Server:
         """The decoded JSON of a reply with status 200."""
         return _json(self.send("POST", path, timeout, json=body), path)
 
+    def context_length(self) -> int:
+        """Tokens of the longest sequence that is served, prompt and answer together."""
+        return self.get("/v1/models")["data"][0]["max_model_len"]
+
     def chat_ids(self, question: str) -> list[int]:
         """Token ids of one user message in the model's chat template, ready for `generate`."""
         body = self.post("/tokenize", {"model": self.model, "messages": _messages(question)})

@@ -16,7 +16,7 @@ def test_abort(target, server, expected, evidence):
     if slots.in_use(server) is None:
         pytest.skip("the server does not say at /v1/loads what it runs")
     at_once = target.concurrency
-    room = server.get("/v1/models")["data"][0]["max_model_len"]
+    room = server.context_length()
     ids = server.chat_ids(expected.coherence.ask)
     # Half of the context for each request, as the KV memory need not hold the whole of it for all.
     tokens = min(TOKENS, room // 2 - len(ids))

@@ -25,23 +25,21 @@ def test_coherence(expected, answered, evidence):
         "end tokens that are never accepted, or text cut short",
     )
     for one in answered.asked:
-        run, repeated = text.longest_run(one.answer.output_ids), text.repeated_share(one.answer.output_ids)
-        expect(
-            run <= wanted.max_run and repeated <= MOST_REPEATED,
-            f"no run over {wanted.max_run} tokens and at most {MOST_REPEATED:.0%} repeated 4-grams",
-            f"{run} and {repeated:.0%} in {excerpt(one.answer.text[-120:])}",
-            LOOP,
-        )
+        expect_no_loop(text.measure(one.answer.output_ids, one.answer.text, wanted.script), one.answer, wanted.max_run)
+
+
+def expect_no_loop(found, answer, max_run, most_repeated=MOST_REPEATED):
+    expect(
+        found.longest_run <= max_run and found.repeated_share <= most_repeated,
+        f"no run over {max_run} tokens and at most {most_repeated:.0%} repeated 4-grams",
+        f"{found.longest_run} and {found.repeated_share:.0%} in {excerpt(answer.text[-120:])}",
+        LOOP,
+    )
 
 
 def expect_coherent(found, answer, wanted):
+    expect_no_loop(found, answer, wanted.max_run, wanted.max_repeated_share)
     end = excerpt(answer.text[-120:])
-    expect(
-        found.longest_run <= wanted.max_run and found.repeated_share <= wanted.max_repeated_share,
-        f"no run over {wanted.max_run} tokens and at most {wanted.max_repeated_share:.0%} repeated 4-grams",
-        f"{found.longest_run} and {found.repeated_share:.0%} in {end}",
-        LOOP,
-    )
     expect(
         found.foreign_share <= wanted.max_foreign_share,
         f"at most {wanted.max_foreign_share:.0%} of the letters not {wanted.script}",

@@ -3,8 +3,8 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from .company import company
-from .verdict import difference, excerpt, expect
+from .company import ask, company, expect_as_alone, other_than_alone
+from .verdict import excerpt, expect
 
 LIKELY = "requests of one batch that share KV slots, masks or sampling state"
 # Requests for each one that the server runs at once.
@@ -26,15 +26,9 @@ def test_concurrency(target, server, questions, sequential, evidence):
     judge(target, list(zip(asked, answers, strict=True)), sequential, evidence, speed)
 
 
-def ask(server, question, streamed):
-    if streamed:
-        return server.chat_streamed(question.ask, max_tokens=question.max_tokens).answer
-    return server.chat(question.ask, max_tokens=question.max_tokens)
-
-
 def judge(target, pairs, sequential, evidence, speed):
     wrong = [(q, a) for q, a in pairs if q.answered_by(sequential[q.ask].text) and not q.answered_by(a.text)]
-    differing = [(q, a) for q, a in pairs if a.text != sequential[q.ask].text]
+    differing = other_than_alone(pairs, sequential)
     at_once = target.concurrency
     evidence.say(
         f"{len(pairs)} answers, {at_once} at once: {len(wrong)} wrong, {len(differing)} differ, {speed:.1f} tok/s",
@@ -51,13 +45,4 @@ def judge(target, pairs, sequential, evidence, speed):
             f"{excerpt(answer.text)} ({len(wrong)} of {len(pairs)} wrong)",
             LIKELY,
         )
-    allowed = target.pair.allowed_differing(len(pairs))
-    if len(differing) > allowed:
-        question, answer = differing[0]
-        alone, here = difference(sequential[question.ask].text, answer.text)
-        expect(
-            False,
-            f"at most {allowed} of {len(pairs)} answers to differ from the sequential ones",
-            f"{len(differing)}, as {here} instead of {alone}",
-            LIKELY,
-        )
+    expect_as_alone(target.pair, len(pairs), differing, sequential, LIKELY)

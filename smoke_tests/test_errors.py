@@ -23,9 +23,8 @@ def bad_requests(server, context_length):
 
 
 def test_errors(server, expected, evidence):
-    context_length = server.get("/v1/models")["data"][0]["max_model_len"]
     statuses = []
-    for fault, path, request in bad_requests(server, context_length):
+    for fault, path, request in bad_requests(server, server.context_length()):
         try:
             reply = server.send("POST", path, timeout=fresh.TIMEOUT_S, **request)
         except NoAnswerError as silence:

@@ -17,7 +17,7 @@ def test_long_context(server, expected, evidence):
     wanted = expected.needle
     if wanted is None:
         pytest.skip(f"the pair {expected.name} claims no long context")
-    served = server.get("/v1/models")["data"][0]["max_model_len"]
+    served = server.context_length()
     limit = min(wanted.max_prompt_tokens, served - 2 * ANSWER_TOKENS)
     lines = lines_within(server, limit)
     lengths = []
@@ -41,7 +41,7 @@ def test_long_context(server, expected, evidence):
 
 @pytest.mark.full
 def test_context_limit(server, expected, evidence):
-    served = server.get("/v1/models")["data"][0]["max_model_len"]
+    served = server.context_length()
     ids = server.chat_ids(haystack(8, 0.5, "1234"))
     # A prompt that fills the context but for a few tokens, and asks for more than there are.
     prompt = (ids * (served // len(ids) + 1))[: served - ANSWER_TOKENS]
