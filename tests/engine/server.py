@@ -33,7 +33,8 @@ def python(version: str) -> Path:
 
 def environment(**extra: str) -> dict[str, str]:
     """Process environment of an engine; spinning OpenMP threads would starve the other processes."""
-    base = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
+    base = {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    base["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
     return {**os.environ, **base, "PYTHONPATH": str(ROOT / "docker" / "cpu"), **extra}
 
 
