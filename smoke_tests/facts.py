@@ -22,6 +22,7 @@ class Facts:
     max_running_requests: how many requests the server runs at once, over all its replicas.
     log_interval: decode steps between two updates of the server's gauges.
     replicas: data-parallel copies, each with gauges of its own.
+    dtype: what the weights are served in, "auto" where the server was left the choice.
     """
 
     version: str
@@ -33,6 +34,7 @@ class Facts:
     max_running_requests: int
     log_interval: int
     replicas: int
+    dtype: str
 
     @property
     def kind(self) -> str:
@@ -69,6 +71,7 @@ def from_info(info: dict[str, Any]) -> Facts:
         max_running_requests=per_replica * replicas if per_replica else info.get("max_running_requests") or 1,
         log_interval=info.get("decode_log_interval") or 40,
         replicas=replicas,
+        dtype=info.get("dtype") or "auto",
     )
 
 

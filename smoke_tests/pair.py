@@ -135,14 +135,15 @@ class Pair:
     """questions: by group, empty where nothing is claimed. Other claims are None where the pair makes none.
 
     long_prompt_tokens: a prompt whose prefill takes long, and that the served context and KV memory still hold.
-    max_differing_share: share (0..1) of answers at temperature 0 that near-ties may change.
+    max_differing_share: dtype to the share (0..1) of answers at temperature 0 that near-ties may change.
+    dtype: what the server runs in; one that `max_differing_share` does not name has the largest share.
     claims_speed: whether speculation is said to be faster with this pair.
     """
 
     name: str
     eos_ids: tuple[int, ...]
     claims_speed: bool
-    max_differing_share: float
+    max_differing_share: dict[str, float]
     questions: dict[str, tuple[Question, ...]]
     long_prompt_tokens: int
     coherence: Coherence
@@ -151,10 +152,12 @@ class Pair:
     coding: Coding | None
     needle: Needle | None
     tool_call: bool
+    dtype: str = "auto"
 
     def allowed_differing(self, answers: int) -> int:
         """How many of so many answers may differ at temperature 0."""
-        return math.floor(self.max_differing_share * answers)
+        shares = self.max_differing_share
+        return math.floor(shares.get(self.dtype, max(shares.values())) * answers)
 
 
 def known() -> list[str]:
@@ -199,7 +202,7 @@ def _parse(name: str, data: dict[str, Any]) -> Pair:
         name=name,
         eos_ids=tuple(data["eos_token_ids"]),
         claims_speed=data["claims_speed"],
-        max_differing_share=data["max_differing_share"],
+        max_differing_share=_shares(data["max_differing_share"]),
         questions=_questions(data["questions"]),
         long_prompt_tokens=data["long_prompt_tokens"],
         coherence=coherence,
@@ -227,6 +230,12 @@ def _question(entry: dict[str, Any], max_tokens: int, copy_prompt: str) -> Quest
         ask = entry.get("ask") or copy_prompt.format(entry["copy"])
         return Question(ask, str(entry["copy"]), verbatim=True, **shared)
     return Question(entry["ask"], str(entry["answer"]), **shared)
+
+
+def _shares(data: dict[str, float]) -> dict[str, float]:
+    if not data or not all(0 <= share <= 1 for share in data.values()):
+        raise ValueError("max_differing_share: give each dtype a share from 0 to 1")
+    return data
 
 
 def _acceptance(data: dict[str, Any]) -> AcceptanceSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from . import facts, pair
@@ -56,7 +57,7 @@ class Target:
         if f.algorithm:
             top_k = f" top-k {f.top_k}" if f.top_k else ""
             engine = f"{f.algorithm} budget {f.budget}{top_k} block size {f.block_size}"
-        return f"SGLang {f.version}  {self.pair.name}  {engine}  concurrency {self.concurrency}"
+        return f"SGLang {f.version}  {self.pair.name}  {f.dtype}  {engine}  concurrency {self.concurrency}"
 
 
 def reach(base_url: str, api_key: str | None, pair_name: str | None, concurrency: int | None, thorough: bool) -> Target:
@@ -66,7 +67,10 @@ def reach(base_url: str, api_key: str | None, pair_name: str | None, concurrency
     model_path = server.get("/model_info", timeout=facts.TIMEOUT_S)["model_path"]
     server.model = server.get("/v1/models", timeout=facts.TIMEOUT_S)["data"][0]["id"]
     expected = pair.load(pair.resolve(pair_name, model_path))
-    return Target(server, expected, _facts(server), concurrency, thorough)
+    found = _facts(server)
+    if found is not None:
+        expected = replace(expected, dtype=found.dtype)
+    return Target(server, expected, found, concurrency, thorough)
 
 
 def _facts(server: Server) -> facts.Facts | None:

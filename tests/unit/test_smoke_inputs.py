@@ -1,5 +1,7 @@
 """What the smoke tests read: metrics, server facts, pair files."""
 
+import dataclasses
+
 import pytest
 import yaml
 
@@ -105,6 +107,7 @@ def test_recorded_trees_grow_with_their_budget(name):
         ("coherence", None, "lacks the key 'coherence'"),
         ("coherence", {"ask": "Why?"}, "cannot be read"),
         ("eos_token_ids", 2, "cannot be read"),
+        ("max_differing_share", {"float32": 2}, "a share from 0 to 1"),
         ("questions", {"max_tokens": 8, "copy_prompt": "{}", "riddles": []}, "unknown group riddles"),
     ],
 )
@@ -117,6 +120,12 @@ def test_broken_pair_file_is_refused(tmp_path, monkeypatch, section, content, me
     monkeypatch.setattr(pair, "FOLDER", tmp_path)
     with pytest.raises(pair.PairError, match=message):
         pair.load("broken")
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [("float32", 0), ("bfloat16", 5), ("auto", 5)])
+def test_near_ties_are_allowed_by_dtype(dtype, allowed):
+    served = dataclasses.replace(pair.load("smollm2-135m"), dtype=dtype)
+    assert served.allowed_differing(10) == allowed
 
 
 @pytest.mark.parametrize(
