@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPU ring: the kernels, the same under compute-sanitizer, then the engine matrix. PYTHON is an interpreter that has the
+# GPU ring: the kernels, the same under compute-sanitizer, the engine matrix, then the smoke tests. PYTHON is an interpreter that has the
 # patched SGLang and the plugin, PAIR a folder with target/ and drafter/. Results go to bench/results/.
 set -euo pipefail
 
@@ -25,3 +25,4 @@ kernels tests/gpu/bench_ops.py >"bench/results/$name-ops.json"
 kernels tests/gpu/sanitize.py --output "bench/results/$name-sanitizer.json"
 "$python" tests/gpu/engine_matrix.py --target "$pair/target" --drafter "$pair/drafter" \
     --output "bench/results/$name-engine-matrix.json"
+"$python" tests/gpu/gate.py --target "$pair/target" --drafter "$pair/drafter" --output "bench/results/$name-gate.json"

@@ -1,0 +1,50 @@
+"""What the smoke tests are held against on a GPU: servers that they must pass, and broken ones that they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.engine.broken_drafter import other_step, shifted_layers
+from tests.gpu.engine_cases import Case
+
+SHAPE = {"budget": 15, "top_k": 8}
+CHAIN = {"budget": 7, "top_k": 1}
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A server with one fault, and the probe that must fail, whatever else does.
+
+    drafter: makes a wrong drafter out of (the right one, a new folder).
+    """
+
+    case: Case
+    wanted: str
+    smoke_class: str = "quick"
+    drafter: Callable[[Path, Path], Path] | None = None
+
+
+def arms(dtype: str) -> dict[str, Case]:
+    """Algorithm to server: what a first deployment records, in the order in which it is recorded."""
+    return {
+        "ar": Case(f"ar-{dtype}", dtype=dtype),
+        "chain": Case(f"chain-{dtype}", dtype=dtype, **CHAIN),
+        "tree": Case(f"tree-{dtype}", dtype=dtype, **SHAPE),
+    }
+
+
+def _probed(mode: str) -> Case:
+    return Case(mode.replace(":", "-"), probe=mode, **SHAPE)
+
+
+BROKEN = (
+    Broken(_probed("width_bug:unchecked"), "recorded_text"),
+    Broken(_probed("sibling_leak"), "recorded_text"),
+    Broken(_probed("slots_off_by_one"), "recorded_text"),
+    Broken(_probed("greedy_sampling"), "sampling"),
+    Broken(Case("shifted_layers", **SHAPE), "accept_length_in_window", "full", shifted_layers),
+    Broken(Case("other_step", **SHAPE), "accept_length_in_window", "full", other_step),
+)
