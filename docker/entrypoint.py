@@ -17,8 +17,10 @@ Settings come from the environment alone; what is unset or empty comes from the 
     HOST, PORT            where the server listens (default 0.0.0.0, 30000)
     CONTEXT_LENGTH, MAX_RUNNING_REQUESTS, MAX_TOTAL_TOKENS
     EXTRA_ARGS            more arguments for sglang.launch_server, quoted as in a shell
+    API_KEY               what clients must send as a bearer token; without it anyone who reaches the port is served
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -29,6 +31,7 @@ from pathlib import Path
 
 ALGORITHMS = ("tree", "chain", "ar")
 DEVICE = "cpu"
+KEY_FILE = Path("/tmp/server.yaml")
 # llguidance: the default grammar backend of 0.5.16 masks tokens on GPUs only and ends the server on a CPU.
 # sleep-on-idle: else an idle scheduler polls on a whole core.
 DEVICE_ARGUMENTS = """
@@ -94,6 +97,17 @@ def extra_arguments(environment: Environment) -> list[str]:
         raise SettingError(f"EXTRA_ARGS cannot be read: {error}: quote it as in a shell") from None
 
 
+def key_arguments(environment: Environment, path: Path) -> list[str]:
+    """Arguments that hand the key over in a file, as every process of a host can read the arguments of all others."""
+    key = environment.get("API_KEY")
+    if not key:
+        return []
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"api-key": key}, file)
+    return ["--config", str(path)]
+
+
 def serve(environment: Environment) -> None:
     from models.fetch import check_fit
     from models.registry import load_pair
@@ -108,8 +122,10 @@ def serve(environment: Environment) -> None:
         cure = "mend it with the command fetch-model of this image" if faults[0].fetchable else "move it away"
         raise SettingError(f"{folder / str(faults[0])}: {cure}")
     check_fit(pair, folder)
+    command += key_arguments(environment, KEY_FILE)
     print("entrypoint:", *(f"{name}={value}" for name, value in variables.items()), shlex.join(command), flush=True)
-    os.execve(command[0], command, {**environment, **variables})
+    kept = {name: value for name, value in environment.items() if name != "API_KEY"}
+    os.execve(command[0], command, {**kept, **variables})
 
 
 def fetch_model(environment: Environment) -> None:

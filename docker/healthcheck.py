@@ -4,7 +4,8 @@
 A completion counts for a minute, in which only the port is asked: on a small machine one every few seconds would
 take the cores from those who are served. With the argument `now` a completion is asked for in any case.
 
-Environment: PORT (default 30000), HEALTH_TIMEOUT seconds (default 20: a busy server queues the request).
+Environment: PORT (default 30000), HEALTH_TIMEOUT seconds (default 20: a busy server queues the request), API_KEY of the
+server.
 """
 
 import json
@@ -33,9 +34,17 @@ def check(port: int, timeout_s: float, now: bool = False) -> str:
     return found
 
 
+def asked(port: int, path: str, body: bytes | None = None) -> urllib.request.Request:
+    """A request to this server, with its key where it has one."""
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    return urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body, headers=headers)
+
+
 def listen(port: int, timeout_s: float) -> str:
     """Whether anything answers on the port at all."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/model_info", timeout=timeout_s):
+    with urllib.request.urlopen(asked(port, "/model_info"), timeout=timeout_s):
         return f"healthy: a completion came less than {FRESH_SECONDS} s ago"
 
 
@@ -48,12 +57,7 @@ def probe(port: int, timeout_s: float) -> str:
     """
     sampling = {"max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
     body = {"text": "One, two, three,", "sampling_params": sampling}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/generate",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=timeout_s) as response:
+    with urllib.request.urlopen(asked(port, "/generate", json.dumps(body).encode()), timeout=timeout_s) as response:
         answer = json.load(response)
     text, tokens = answer.get("text"), answer.get("meta_info", {}).get("completion_tokens")
     if not text or tokens != TOKENS:

@@ -10,6 +10,8 @@ export PORT=${PORT:-30000}
 export SGLANG_VERSION=${SGLANG_VERSION:-0.5.16}
 export MODEL_PAIR=${MODEL_PAIR:-smollm2-135m}
 export DDTREE_ALGORITHM=${DDTREE_ALGORITHM:-tree}
+# The demo's questions come without a key.
+export API_KEY=
 export WHEEL_DIR=$CACHE_DIR/wheels
 url=http://127.0.0.1:$PORT
 tools=$CACHE_DIR/tools

@@ -11,7 +11,24 @@ def load() -> None:
 
     selfcheck.check_patches()
     compat.prepare_process()
+    _hide_keys()
     _register()
+
+
+def _hide_keys() -> None:
+    """Keep the API keys out of the log: SGLang prints all its settings at start."""
+    from sglang.srt.server_args import ServerArgs
+
+    shown = ServerArgs.__repr__
+
+    def without_keys(self) -> str:
+        text = shown(self)
+        for key in filter(None, (self.api_key, self.admin_api_key)):
+            text = text.replace(repr(key), repr("***"))
+        return text
+
+    if shown.__name__ != without_keys.__name__:
+        ServerArgs.__repr__ = without_keys
 
 
 def _register() -> None:

@@ -32,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, body):
         self.server.asked.append(self.path)
+        self.server.keys.add(self.headers["Authorization"])
         data = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -45,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.tokens = [], 4
+    server.asked, server.keys, server.tokens = [], set(), 4
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -91,3 +92,11 @@ def test_an_answer_of_another_length_is_no_health(healthcheck, server):
     with pytest.raises(ValueError, match="asked for 4 tokens, got 3"):
         check(healthcheck, server)
     assert not healthcheck.STAMP.exists()
+
+
+def test_it_asks_with_the_servers_key(healthcheck, server, monkeypatch):
+    monkeypatch.setenv("API_KEY", "sesame")
+    check(healthcheck, server)
+    check(healthcheck, server)
+    assert server.asked == ["/generate", "/model_info"]
+    assert server.keys == {"Bearer sesame"}
