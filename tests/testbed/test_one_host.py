@@ -2,6 +2,8 @@
 
 import json
 
+from tests.testbed.conftest import changed
+
 TWO = [{"name": "sglang-ddtree", "port": 30000}, {"name": "second", "port": 30001}]
 
 
@@ -11,12 +13,19 @@ def test_changing_one_instance_never_disturbs_the_other(serving, versions):
     with serving.clients(host):
         done = serving.deploy(versions["good"], "--limit", host, sglang_instances=TWO)
         assert done.returncode == 0, done.stdout[-3000:]
-        changed = [TWO[0], TWO[1] | {"max_running_requests": 2}]
-        done = serving.deploy(versions["good"], "--limit", host, sglang_instances=changed)
+        narrower = [TWO[0], TWO[1] | {"max_running_requests": 2}]
+        done = serving.deploy(versions["good"], "--limit", host, sglang_instances=narrower)
         assert done.returncode == 0, done.stdout[-3000:]
         serving.ask(host, port=30001)
+        done = serving.deploy(versions["good"], "--limit", host)
+        assert done.returncode == 0, done.stdout[-3000:]
     assert serving.started(host) == first
-    serving.testbed.on(host, "systemctl disable --now sglang@second")
+    # What the inventory does not name any more is gone, and the next run finds nothing to do.
+    assert "sglang-second" not in serving.testbed.on(host, "docker ps --all --format '{{.Names}}'")
+    assert serving.testbed.on(host, "systemctl is-enabled sglang@second.service || true") == "disabled"
+    assert "second" not in serving.testbed.on(host, "ls /var/lib/sglang-ddtree /var/lib/sglang-ddtree/instances")
+    assert any("retire second" in line for line in serving.audit(host))
+    assert changed(serving.deploy(versions["good"], "--limit", host))[host] == 0
 
 
 def test_the_operators_docker_settings_stay(serving, versions):
