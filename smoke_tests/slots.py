@@ -21,12 +21,12 @@ def in_use(server: Server) -> tuple[int, int] | None:
     return requests, sum(r["num_used_tokens"] for r in replicas)
 
 
-def settled(server: Server, within_s: float = FREED_WITHIN_S) -> tuple[int, int] | None:
-    """What is in use as soon as that is nothing, or after so many seconds.
+def settled(server: Server, within_s: float | None = None) -> tuple[int, int] | None:
+    """What is in use as soon as that is nothing, or after `within_s` seconds, by default FREED_WITHIN_S.
 
     A health check is a request too, so a single look would not tell.
     """
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + (FREED_WITHIN_S if within_s is None else within_s)
     while True:
         found = in_use(server)
         if found in (None, (0, 0)) or time.monotonic() > deadline:

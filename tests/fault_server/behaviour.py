@@ -94,3 +94,19 @@ class Structured(Good):
     def parse(self, message: Json) -> None:
         """Turn the text of a tool call into the call."""
         message |= {"content": None, "tool_calls": [{"id": "call_0", "type": "function", "function": self.call}]}
+
+
+class Shared(Good):
+    """A server without fault that other clients keep busy."""
+
+    def __init__(self):
+        self._scrapes = 0
+
+    def replied(self, path: str, status: int, body: Any) -> tuple[int, Any]:
+        if path == "/v1/loads" and status == 200:
+            replica = body["loads"][0]
+            body["loads"] = [replica | {"num_running_reqs": replica["num_running_reqs"] + 1}]
+        if path == "/metrics" and status == 200:
+            self._scrapes += 1
+            body += f'sglang:realtime_tokens_total{{mode="prefill_compute",model_name="others"}} {self._scrapes}\n'
+        return status, body

@@ -32,6 +32,7 @@ PATIENCE = {
     "fresh.TIMEOUT_S": 5,
     "speculation.COUNTERS_TIMEOUT_S": 3,
     "slots.FREED_WITHIN_S": 2,
+    "slots.QUIET_WITHIN_S": 1,
     "test_alive.WITHIN_S": 2,
     "baseline.ENOUGH_S": 1,
 }

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.fault_server import suite
-from tests.fault_server.behaviour import Good, Structured
+from tests.fault_server.behaviour import Good, Shared, Structured
 from tests.fault_server.cases import AS_MEANT, BASELINE_CASES, CASES, SOAK
 
 ROOT = suite.SMOKE_TESTS.parent
@@ -34,6 +34,12 @@ def test_nothing_fails_in_a_quick_run(behaviour, claims, judged, tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert not outcome.evidence("fail")
     assert judged <= set(outcome.evidence("pass"))
+
+
+def test_other_clients_of_the_server_are_no_fault(tmp_path):
+    outcome = suite.run(Shared, tmp_path / "run", AS_MEANT, {})
+    assert outcome.exit_code == 0, outcome.output
+    assert "other clients keep the server busy" in outcome.evidence("inconclusive")["abort"]
 
 
 def test_every_probe_can_be_failed_by_a_fault(thorough):
