@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# GPU ring: the kernels, the same under compute-sanitizer, the engine matrix, then the smoke tests. PYTHON is an interpreter that has the
-# patched SGLang and the plugin, PAIR a folder with target/ and drafter/. Results go to bench/results/.
+# GPU ring: the kernels, the same under compute-sanitizer, the engine matrix, then the smoke tests. PYTHON is an
+# interpreter that has the patched SGLang and the plugin, PAIR a folder with target/ and drafter/. Results go to
+# bench/results/.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

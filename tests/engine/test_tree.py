@@ -10,14 +10,16 @@ from tests.engine.conftest import FULL, TOKENS
 from tests.engine.server import VERSIONS, Answer, Engine, Server, difference
 
 # Widths below, equal to and above the block size of 8; top-k 1 is the chain.
-SHAPES = [(7, 1), *[(budget, 4) for budget in (3, 7, 8, 15, 16, 31)]]
-OTHER_TREES = [(budget, 8) for budget in (3, 7, 8, 15, 16, 31)]
+BUDGETS = (3, 7, 8, 15, 16, 31)
+SHAPES = [(7, 1), *[(budget, 4) for budget in BUDGETS]]
+OTHER_TREES = [(budget, 8) for budget in BUDGETS]
 SOME = [("0.5.16", 7, 1), ("0.5.16", 3, 4), ("0.5.16", 15, 8), ("0.5.23", 8, 4), ("0.5.23", 31, 4)]
 # What requests do to each other depends on the width, not on the tree's form: a plain top-k is enough for it. The
 # list begins the longer one, because pytest groups tests of one server by their place in it.
 CROWDED = [(version, *shape) for version in VERSIONS for shape in SHAPES] if FULL else SOME
 CHOSEN = [*CROWDED, *[(version, *shape) for version in VERSIONS for shape in OTHER_TREES]] if FULL else SOME
-crowded = pytest.mark.parametrize("tree", CROWDED, ids=lambda case: "{}-B{}-K{}".format(*case), indirect=True)
+NAME = "{0[0]}-B{0[1]}-K{0[2]}".format
+crowded = pytest.mark.parametrize("tree", CROWDED, ids=NAME, indirect=True)
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Tree:
     answers: list[Answer]
 
 
-@pytest.fixture(scope="session", params=CHOSEN, ids=lambda case: "{}-B{}-K{}".format(*case))
+@pytest.fixture(scope="session", params=CHOSEN, ids=NAME)
 def tree(request, prompts):
     engine = Engine(*request.param)
     with Server(engine) as server:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,12 +24,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.engine.server import ROOT
+from tests import smoke_run
 from tests.gpu.engine_cases import Case
 from tests.gpu.engine_pair import prompts
 from tests.gpu.engine_report import machine
 from tests.gpu.engine_server import MatrixEngine, MatrixServer, Setup
-from tests.gpu.gate_cases import BROKEN, DTYPES, Broken, arms
+from tests.gpu.gate_cases import DTYPES, FAULTS, Broken, arms
 
 BLOCK_SIZE = 8
 BUSY_CLIENTS = 4
@@ -72,17 +71,11 @@ class Gate:
     def judge(self, server: MatrixServer, kind: str, smoke_class: str, *options: str) -> dict:
         """One run of the suite: exit code, seconds, and every probe that did not pass."""
         name = server.engine.case.name
-        report = self.scratch / f"{name}-{kind}-{len(self.runs)}-{time.monotonic_ns()}.json"
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "smoke_tests", "--base-url", server.url]
-        command += ["--pair", "smollm2-135m", "--class", smoke_class, "--json-report", str(report), *options]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if not report.is_file():
-            raise RuntimeError(f"the suite wrote no report on {name}:\n{done.stdout}{done.stderr}")
-        said = json.loads(report.read_text())
-        run = {"case": name, "kind": kind, "class": smoke_class, "exit_code": done.returncode}
-        run |= {"seconds": said["seconds"], "passed": sum(p["verdict"] == "pass" for p in said["probes"])}
-        others = [probe for probe in said["probes"] if probe["verdict"] != "pass"]
-        run["others"] = {probe["probe"]: f"{probe['verdict']}: {probe['evidence']}" for probe in others}
+        report = self.scratch / f"{name}-{kind}-{time.monotonic_ns()}.json"
+        code, said = smoke_run.judge(server.url, report, "smoke_tests", "--class", smoke_class, *options)
+        run = {"case": name, "kind": kind, "class": smoke_class, "exit_code": code, "seconds": said["seconds"]}
+        run["passed"] = sum(probe["verdict"] == "pass" for probe in said["probes"])
+        run["others"] = smoke_run.not_passed(said)
         if kind != "broken":
             run["report"] = {key: said[key] for key in ("server", "probes")}
         return run
@@ -102,7 +95,7 @@ class Gate:
         with self.server(broken.case, drafter) as server:
             run = self.judge(server, "broken", broken.smoke_class)
         run["wanted"] = broken.wanted
-        return run, run["exit_code"] == 1 and run["others"].get(broken.wanted, "").startswith("fail")
+        return run, smoke_run.is_caught(run["exit_code"], run["others"], broken.wanted)
 
     def pass_arms(self, servers: dict[str, MatrixServer]) -> None:
         """AR and chain are recorded, then the tree is judged against them."""
@@ -141,8 +134,8 @@ def busy(server: MatrixServer, asked: list[list[int]]) -> Iterator[None]:
 
 
 def run_all(gate: Gate) -> bool:
-    chosen = [broken for broken in BROKEN if gate.args.broken in broken.case.name]
-    with ExitStack() as running, ThreadPoolExecutor(len(BROKEN) + 3 * len(DTYPES)) as pool:
+    chosen = [broken for broken in FAULTS if gate.args.broken in broken.case.name]
+    with ExitStack() as running, ThreadPoolExecutor(len(FAULTS) + 3 * len(DTYPES)) as pool:
         # All start at once, because starts are what takes long; the good ones are judged when nothing else runs.
         caught = [pool.submit(gate.catch, broken) for broken in chosen]
         starting = {

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.engine.broken_drafter import other_step, shifted_layers
+from tests.engine.broken_engines import BROKEN, BROKEN_DRAFTERS, DRAFTER_CLASS, SHAPE
 from tests.gpu.engine_cases import Case
 
-SHAPE = {"budget": 15, "top_k": 8}
 CHAIN = {"budget": 7, "top_k": 1}
 DTYPES = ("float32", "bfloat16")
 
@@ -36,15 +35,7 @@ def arms(dtype: str) -> dict[str, Case]:
     }
 
 
-def _probed(mode: str) -> Case:
-    return Case(mode.replace(":", "-"), probe=mode, **SHAPE)
-
-
-BROKEN = (
-    Broken(_probed("width_bug:unchecked"), "recorded_text"),
-    Broken(_probed("sibling_leak"), "recorded_text"),
-    Broken(_probed("slots_off_by_one"), "recorded_text"),
-    Broken(_probed("greedy_sampling"), "sampling"),
-    Broken(Case("shifted_layers", **SHAPE), "accept_length_in_window", "full", shifted_layers),
-    Broken(Case("other_step", **SHAPE), "accept_length_in_window", "full", other_step),
+FAULTS = (
+    *(Broken(Case(mode.replace(":", "-"), probe=mode, **SHAPE), wanted) for mode, wanted in BROKEN.items()),
+    *(Broken(Case(maker.__name__, **SHAPE), wanted, DRAFTER_CLASS, maker) for maker, wanted in BROKEN_DRAFTERS.items()),
 )
