@@ -24,7 +24,7 @@ die() {
     exit 1
 }
 
-port_is_ours() { docker compose ps --format '{{.Publishers}}' 2>/dev/null | grep -q ":$PORT->\|{127.0.0.1 30000 $PORT"; }
+port_is_ours() { docker compose port sglang 30000 2>/dev/null | grep -q ":$PORT$"; }
 
 check_port() {
     if python3 -c "import socket; socket.create_connection(('127.0.0.1', $PORT), 1)" 2>/dev/null && ! port_is_ours; then

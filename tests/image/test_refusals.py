@@ -1,5 +1,7 @@
 """Bad input is answered with one clear line, before anything is loaded."""
 
+import http.server
+import os
 import shutil
 import subprocess
 
@@ -87,16 +89,23 @@ def test_an_algorithm_that_no_plugin_registers(models):
     assert "DDTREE" in line
 
 
-def test_a_taken_port(tmp_path):
-    import http.server
-    import os
+def demo(**settings: str) -> subprocess.CompletedProcess:
+    """The demo, ended by what these settings make it refuse."""
+    script, environment = str(ROOT / "scripts" / "demo.sh"), {**os.environ, **settings}
+    return subprocess.run([script], capture_output=True, text=True, env=environment)
 
+
+def test_a_taken_port(tmp_path):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         port = str(server.server_address[1])
-        run = subprocess.run(
-            [str(ROOT / "scripts" / "demo.sh")], capture_output=True, text=True, env={**os.environ, "PORT": port}
-        )
+        run = demo(PORT=port)
     assert run.returncode == 1 and f"port {port} is taken" in run.stderr
+
+
+def test_a_running_demo_does_not_take_its_own_port():
+    run = demo(SGLANG_VERSION="0.0.0")
+    assert run.returncode != 0 and "is taken" not in run.stderr
+    assert "no lock for SGLang 0.0.0" in run.stderr
 
 
 def test_no_docker_engine_for_this_user():
