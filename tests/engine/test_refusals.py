@@ -1,34 +1,45 @@
 """A configuration that cannot work ends the start with one line that names the setting and the fix."""
 
+import contextlib
 import json
 import shutil
 import subprocess
 
 import pytest
 
-from tests.engine.server import PAIR, VERSIONS, Engine, environment, python
+from tests.engine.server import PAIR, ROOT, VERSIONS, Engine, environment, python
 
 TREE = ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(PAIR / "drafter")]
 
 
-def refusal(version: str, flags=(), target=PAIR / "target", **env: str) -> str:
-    """Last line that the server's argument handling prints before it ends."""
-    code = (
-        "import sys\nfrom sglang.srt.plugins import load_plugins\nload_plugins()\n"
-        "from sglang.srt.server_args import prepare_server_args\nargs = prepare_server_args(sys.argv[1:])\n"
-        # 0.5.16 resolves the arguments as it parses them, 0.5.23 when it is asked to.
-        "getattr(args, 'resolve_once', lambda: None)()\n"
-        "print('accepted', file=sys.stderr)"
-    )
+@pytest.fixture(scope="module")
+def refusal():
+    """Asks a version's argument handling; each version's interpreter imports SGLang once."""
+    with contextlib.ExitStack() as running:
+        handlers = {}
+
+        def ask(version: str, flags=(), target=PAIR / "target", **env: str) -> str:
+            if version not in handlers:
+                command = [str(python(version)), "-m", "tests.engine.refuse"]
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+                handler = subprocess.Popen(command, env=environment(), cwd=ROOT, text=True, **pipes)
+                handlers[version] = running.enter_context(handler)
+            line = {"arguments": arguments(version, flags, target), "environment": env}
+            print(json.dumps(line), file=handlers[version].stdin, flush=True)
+            return json.loads(handlers[version].stdout.readline())
+
+        yield ask
+
+
+def arguments(version: str, flags, target) -> list[str]:
+    """Those of a server of the target, with TREE and `flags`."""
     base = [f for f in Engine(version).command(0)[3:] if f != str(PAIR / "target")]
     base.insert(base.index("--model-path") + 1, str(target))
-    command = [str(python(version)), "-c", code, *base, *TREE, *flags]
-    run = subprocess.run(command, env=environment(**env), capture_output=True, text=True)
-    return run.stderr.strip().splitlines()[-1]
+    return [*base, *TREE, *flags]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_good_configuration_is_accepted(version):
+def test_a_good_configuration_is_accepted(refusal, version):
     assert refusal(version) == "accepted"
 
 
@@ -42,12 +53,12 @@ def test_a_good_configuration_is_accepted(version):
         ({}, ("--decode-attention-backend", "intel_amx"), "cannot verify a tree"),
     ],
 )
-def test_a_bad_setting_is_named(version, env, flags, words):
+def test_a_bad_setting_is_named(refusal, version, env, flags, words):
     line = refusal(version, flags, **env)
     assert line.startswith("DDTREE refuses to start") and words in line
 
 
-def test_a_sliding_window_target_is_refused(tmp_path):
+def test_a_sliding_window_target_is_refused(refusal, tmp_path):
     shutil.copytree(PAIR / "target", tmp_path / "target", ignore=shutil.ignore_patterns("*.safetensors"))
     path = tmp_path / "target" / "config.json"
     config = json.loads(path.read_text())
