@@ -81,23 +81,6 @@ def test_a_broken_fabric_is_not_worked_around():
     assert "its fabric is at fault" in found["reason"]
 
 
-def test_the_verdict_reaches_the_server():
-    instance = {
-        "name": "one",
-        "attention_backend": "fa3",
-        "page_size": 1,
-        "tp": 2,
-        "pp": 1,
-        "ep": 1,
-        "mem_fraction": 0.8,
-    }
-    words = judge.gpu_arguments(instance, {"one": verdict(HANG, PASS)})
-    assert words[:4] == ["--attention-backend", "fa3", "--page-size", "1"]
-    assert words[-1] == "--disable-custom-all-reduce"
-    assert "--speculative-draft-window-size" not in words
-    assert judge.gpu_arguments(instance, {}) == words[:-1]
-
-
 @pytest.fixture
 def probe(tmp_path):
     """Runs the probe on the CPU; `fault` is what every all-reduce between so many ranks does first."""

@@ -44,24 +44,6 @@ def _cause(pci: dict) -> str:
     return f"{' and '.join(causes)}; {' and '.join(cures)}, then probe again"
 
 
-def gpu_arguments(instance: dict, verdicts: dict) -> list[str]:
-    """Server arguments that an instance on GPUs needs beside those of its algorithm.
-
-    verdicts: instance name to verdict; one on a single GPU has none.
-    """
-    flags = {
-        "--attention-backend": instance["attention_backend"],
-        "--page-size": instance["page_size"],
-        "--tp-size": instance["tp"],
-        "--pp-size": instance["pp"],
-        "--ep-size": instance["ep"],
-        "--mem-fraction-static": instance["mem_fraction"],
-        "--speculative-draft-window-size": instance.get("draft_window"),
-    }
-    words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
-    return words + verdicts.get(instance["name"], UNCHANGED)["arguments"]
-
-
 class FilterModule:
     def filters(self) -> dict:
-        return {"collective_verdict": collective_verdict, "gpu_arguments": gpu_arguments}
+        return {"collective_verdict": collective_verdict}
