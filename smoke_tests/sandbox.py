@@ -20,8 +20,10 @@ LIMITS = {
     resource.RLIMIT_NOFILE: 64,
     resource.RLIMIT_CORE: 0,
 }
-# The child of a new process space takes all that it started with it when it ends.
+# The first process of a new process space takes all others with it when it ends, and it ends with its parent. It stays
+# root for that: who changes its user loses the signal that a parent's death sends.
 ISOLATE = ["unshare", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
+FIRST = ["sh", "-c", '"$@"; exit $?', "sh"]
 DROP = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
 # What must hold before any generated code is run.
 SELF_TEST = "import os, socket; print(os.getuid(), [name for _, name in socket.if_nameindex()])"
@@ -57,7 +59,7 @@ def interpreter() -> str:
 
 def _run(python: str, code: str) -> str:
     process = subprocess.Popen(
-        [*ISOLATE, *DROP, python, "-I", "-"],
+        [*ISOLATE, *FIRST, *DROP, python, "-I", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 
@@ -49,7 +50,10 @@ def test_limits(run):
 
 def test_nothing_outlives_its_time(run, monkeypatch):
     monkeypatch.setattr(sandbox, "WALL_S", 1)
-    assert run("import time\nprint('started', flush=True)\ntime.sleep(60)") == ""
+    began = time.monotonic()
+    assert run("import os, time\nos.setsid() if os.fork() else 0\nprint('started', flush=True)\ntime.sleep(600)") == ""
+    # Its pipes are closed, so every process that held them is gone.
+    assert time.monotonic() - began < 60
 
 
 def test_refused_without_root(monkeypatch):
