@@ -4,16 +4,20 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from tests.testbed.conftest import environment
 from tests.testbed.hosts import ROOT, run
 
+pytestmark = pytest.mark.slow
 LOCK = "/run/sglang-ddtree.lock"
+IMAGES = "/var/lib/sglang-ddtree/images"
 SWITCH = "Drain, stop, start"
 
 
-def interrupted(fleet, version, host: str, act) -> str:
+def interrupted(fleet, version, host: str, act, **settings) -> str:
     """Start a roll-out of `version` to `host` and call `act` on its process at the switch; returns what it said."""
-    command = fleet.command("site.yml", "--limit", host, sglang_image_archive=str(version))
+    command = fleet.command("site.yml", "--limit", host, sglang_image_archive=str(version), **settings)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=ROOT, env=environment(), text=True, start_new_session=True, **pipes) as process:
         said = ""
@@ -31,6 +35,17 @@ def assert_converges(fleet, version, host: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
     assert fleet.release(host) == fleet.release(host, "good")
     fleet.ask(host)
+
+
+def test_status_shows_how_far_a_start_is(serving, versions):
+    host, shown = serving.names[1], []
+    said = interrupted(
+        serving, versions["never-ready"], host, lambda _: shown.append(serving.status()), instance_start_s=40
+    )
+    assert "serves again" in said
+    lines = shown[0].splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(host))
+    assert " starting " in lines[at] and lines[at + 1].strip() == "serve: loading"
 
 
 def test_an_interrupted_run_is_repeated(serving, versions):
@@ -51,16 +66,56 @@ def test_a_host_that_died_in_mid_deployment_is_deployed(serving, versions):
     assert_converges(serving, versions["better"], host)
 
 
-def test_a_killed_container_comes_back(serving):
+def test_a_connection_that_was_cut_in_mid_deployment(serving, versions):
+    host = serving.names[1]
+    cut = "systemctl stop ssh.service; pkill -KILL sshd"
+    said = interrupted(serving, versions["better"], host, lambda _: serving.testbed.on(host, cut, check=False))
+    assert "unreachable=1" in said or "failed=1" in said, said[-2000:]
+    serving.testbed.on(host, "systemctl start ssh.service")
+    assert_converges(serving, versions["better"], host)
+
+
+@pytest.mark.parametrize("event", ["docker kill sglang-sglang-ddtree", "systemctl restart docker"])
+def test_what_was_stopped_from_outside_comes_back(serving, event):
     host = serving.names[1]
     before = serving.started(host)
-    serving.testbed.on(host, "docker kill sglang-sglang-ddtree")
+    serving.testbed.on(host, event)
     deadline = time.monotonic() + 120
     while serving.testbed.on(host, "systemctl is-active sglang@sglang-ddtree", check=False) != "active":
         assert time.monotonic() < deadline
         time.sleep(1)
     serving.ask(host)
     assert serving.started(host) != before
+
+
+def assert_nothing_was_switched(fleet, host: str, before: tuple[str, str]) -> None:
+    assert (fleet.release(host), fleet.started(host)) == before
+    assert not fleet.testbed.on(host, f"cat {LOCK}", check=False)
+
+
+def test_a_full_disk_stops_before_anything_is_switched(serving, versions):
+    host = serving.names[1]
+    before = serving.release(host), serving.started(host)
+    # The folder that archives are sent to, with room for none.
+    serving.testbed.on(host, f"mkdir -p {IMAGES} && mount -t tmpfs -o size=1m tmpfs {IMAGES}")
+    with serving.clients(host):
+        done = serving.deploy(versions["spare"], "--limit", host)
+    assert done.returncode != 0
+    assert f"{host} has 1 MB free in {IMAGES}" in done.stdout
+    assert_nothing_was_switched(serving, host, before)
+    serving.testbed.on(host, f"umount {IMAGES}")
+    assert_converges(serving, versions["spare"], host)
+
+
+def test_a_registry_that_is_gone_stops_before_anything_is_switched(serving):
+    host = serving.names[1]
+    before = serving.release(host), serving.started(host)
+    gone = "127.0.0.1:5999/sglang-ddtree@sha256:" + 64 * "0"
+    with serving.clients(host):
+        done = serving.play("site.yml", "--limit", host, sglang_image=gone)
+    assert done.returncode != 0
+    assert "Pull the image" in done.stdout and "127.0.0.1:5999" in done.stdout
+    assert_nothing_was_switched(serving, host, before)
 
 
 def test_a_second_operator_is_kept_out(serving, versions):
