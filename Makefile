@@ -10,6 +10,8 @@ export CACHE_DIR ?= $(CURDIR)/.cache
 VERSIONS := 0.5.16 0.5.23
 # The stand-ins let SGLang be imported on a machine without CUDA; spinning threads would starve the others.
 UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16/bin/python
+# Two files at a time, each with its servers; a start hardly uses a second thread.
+PARALLEL := -n 2 --dist loadfile
 
 .PHONY: demo down status testbed test test-full test-gpu lint unit engine image-test engine-env model tools patches
 
@@ -28,10 +30,10 @@ lint: tools
 	@scripts/lint.sh
 
 unit: engine-env tools
-	$(UNIT) -m pytest tests/unit -m "not engine and not slow" -q
+	$(UNIT) -m pytest tests/unit -m "not engine and not slow" -q $(PARALLEL)
 
 engine: engine-env model
-	$(UNIT) -m pytest tests/unit tests/engine -m "engine or slow" -q
+	OMP_NUM_THREADS=1 $(UNIT) -m pytest tests/unit tests/engine -m "engine or slow" -q $(PARALLEL)
 
 image-test: model
 	@scripts/image-test.sh
