@@ -1,10 +1,11 @@
 # make demo       serve the embedded pair on this machine and prove it
 # make down       stop it
-# make test       lint, unit, engine, image, smoke: what CI runs
+# make test       lint, unit, engine, image, smoke, fleet: what CI runs
 # make test-full  the same with the whole engine matrix
 # make test-gpu   kernels and engine on a machine with a GPU
 # make status     what every host of the inventory serves
-# make testbed    the roll-out on three real hosts in containers
+# make fleet      the roll-out on three real hosts in containers, what CI runs of it
+# make testbed    all of it
 # make lint
 export CACHE_DIR ?= $(CURDIR)/.cache
 VERSIONS := 0.5.16 0.5.23
@@ -13,7 +14,7 @@ UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16
 # Two files at a time, each with its servers; a start hardly uses a second thread.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo down status testbed test test-full test-gpu lint unit engine image-test engine-env model tools patches
+.PHONY: demo down status fleet testbed test test-full test-gpu lint unit engine image-test engine-env model tools wheels patches
 
 demo:
 	@scripts/demo.sh
@@ -21,7 +22,7 @@ demo:
 down:
 	@docker compose down
 
-test: lint unit engine image-test
+test: lint unit engine image-test fleet
 
 test-full: export ENGINE_FULL = 1
 test-full: test
@@ -45,7 +46,12 @@ status: tools
 	@$(CACHE_DIR)/tools/bin/ansible-playbook ansible/status.yml >$(CACHE_DIR)/status.log || { cat $(CACHE_DIR)/status.log; exit 1; }
 	@cat $(CACHE_DIR)/status.txt
 
-testbed: tools
+fleet: wheels
+	@scripts/docker-engine.sh
+	@$(CACHE_DIR)/tools/bin/python -m pytest tests/testbed -m "testbed and not slow" -q
+
+testbed: wheels
+	@scripts/docker-engine.sh
 	@$(CACHE_DIR)/tools/bin/python -m pytest tests/testbed -m testbed -q
 
 engine-env:
@@ -56,6 +62,10 @@ model: engine-env
 
 tools:
 	@scripts/tools.sh
+
+# What the images are made of.
+wheels: tools
+	@$(CACHE_DIR)/tools/bin/python scripts/wheels.py --sglang 0.5.16 --dest $(CACHE_DIR)/wheels
 
 # For maintainers: rewrite the manifest from an unpatched SGLang in SITE.
 patches:

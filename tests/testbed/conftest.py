@@ -23,12 +23,18 @@ START_S = 60
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "testbed: deploys to real hosts in containers, takes minutes")
+    config.addinivalue_line("markers", "slow: left out of `make test`")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if here in item.path.parents:
             item.add_marker(pytest.mark.testbed)
+            if here / "gpu" in item.path.parents:
+                item.add_marker(pytest.mark.slow)
+    # Bare hosts are bare only once.
+    items.sort(key=lambda item: item.path != here / "test_rollout.py")
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +144,7 @@ def versions() -> dict[str, Path]:
     faults = {
         "good": "",
         "better": "",
+        "spare": "",
         "broken": "broken",
         "garbage": "LoopWithExcellentAcceptance",
         "low": "DrafterOnWrongLayers",

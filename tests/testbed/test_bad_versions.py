@@ -3,14 +3,14 @@
 import pytest
 
 CASES = [
-    ("broken", {}, "error while loading shared libraries"),
-    ("never-ready", {"instance_start_s": 15}, "does not serve"),
-    ("garbage", {}, "did not pass its smoke tests"),
-    ("low", {}, "did not pass its smoke tests"),
+    pytest.param("garbage", {}, "did not pass its smoke tests", id="garbage"),
+    pytest.param("broken", {}, "error while loading shared libraries", id="broken", marks=pytest.mark.slow),
+    pytest.param("never-ready", {"instance_start_s": 15}, "does not serve", id="never-ready", marks=pytest.mark.slow),
+    pytest.param("low", {}, "did not pass its smoke tests", id="low", marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("version", "settings", "evidence"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("version", "settings", "evidence"), CASES)
 def test_a_bad_version_is_returned_by_the_canary(serving, versions, version, settings, evidence):
     canary, *others = serving.names
     good = serving.release(canary)
@@ -27,6 +27,7 @@ def test_a_bad_version_is_returned_by_the_canary(serving, versions, version, set
     assert {name: serving.started(name) for name in others} == untouched
 
 
+@pytest.mark.slow
 def test_a_first_version_that_is_bad_is_stopped(fleet, testbed, versions):
     name = fleet.names[-1]
     testbed.on(name, "systemctl stop sglang@sglang-ddtree; rm -rf /var/lib/sglang-ddtree/instances", check=False)

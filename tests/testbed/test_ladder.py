@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
 RUNG_S = 300
 MODELS = "/var/lib/sglang-ddtree/models"
 UNIT = "sglang@sglang-ddtree.service"

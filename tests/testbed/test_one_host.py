@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.testbed.conftest import changed
 
 TWO = [{"name": "sglang-ddtree", "port": 30000}, {"name": "second", "port": 30001}]
@@ -28,6 +30,7 @@ def test_changing_one_instance_never_disturbs_the_other(serving, versions):
     assert changed(serving.deploy(versions["good"], "--limit", host))[host] == 0
 
 
+@pytest.mark.slow
 def test_the_operators_docker_settings_stay(serving, versions):
     host = serving.names[2]
     mine = {"log-driver": "journald", "debug": True, "default-ulimits": {"nofile": {"Name": "nofile", "Soft": 1024}}}
@@ -46,6 +49,7 @@ def test_the_operators_docker_settings_stay(serving, versions):
     serving.testbed.on(host, f"echo '{json.dumps(merged)}' > /etc/docker/daemon.json")
 
 
+@pytest.mark.slow
 def test_the_units_are_sound_and_confined(serving):
     host = serving.names[0]
     for unit in ("sglang", "sglang-fallback"):
@@ -58,6 +62,7 @@ def test_the_units_are_sound_and_confined(serving):
     assert "/models:ro" in str(container["Binds"])
 
 
+@pytest.mark.slow
 def test_only_root_may_read_the_credentials(serving, versions):
     host = serving.names[0]
     serving.testbed.on(host, "install -m 0600 /dev/stdin /root/api-key <<<secret-of-the-test")
