@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import platform
 import shlex
@@ -14,6 +15,7 @@ from math import prod
 from pathlib import Path
 
 PACKAGES = ("torch", "triton", "sglang", "sglang-ddtree", "transformers")
+_END_BYTES = 1 << 20
 
 
 def card(device: str) -> dict[str, str | None]:
@@ -68,3 +70,28 @@ def run() -> dict[str, str]:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", f"bench.{module}", *sys.argv[1:]]),
     }
+
+
+def patches() -> str | None:
+    """Name of the installed patch series; None where the plugin is not installed."""
+    try:
+        from sglang_ddtree.selfcheck import installed_series
+    except ImportError:
+        return None
+    return installed_series()
+
+
+def fingerprint(folder: Path) -> str:
+    """Twelve hex digits that change with a checkpoint: its config, and each weight file's size, header and both ends.
+
+    Not a checksum of every byte, which takes a minute for a large model; `python -m models verify` is that.
+    """
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(_END_BYTES))
+            file.seek(max(0, size - _END_BYTES))
+            digest.update(file.read(_END_BYTES))
+    return digest.hexdigest()[:12]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,14 +21,49 @@ from bench.errors import BenchError
 
 START_SECONDS = 400
 ANSWER_SECONDS = 600
+PR_SET_PDEATHSIG = 1
 _ENGINE = re.compile(r"DDTREE engine: (.*)", re.IGNORECASE)
 
 
-class Server:
-    """One running server; its output goes to `log`."""
+class Endpoint:
+    """A server that answers at a URL, started by whomever."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name, self.url = name, url.rstrip("/")
+
+    def generate(self, prompts: list[list[int]], max_new_tokens: int) -> list[dict]:
+        """Greedy answers of exactly `max_new_tokens` to all prompts, sent as one batch: `output_ids`, `meta_info`."""
+        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        body = {"input_ids": prompts, "sampling_params": sampling}
+        reply = self._ask("POST", "generate", json=body, timeout=ANSWER_SECONDS)
+        return reply.json()
+
+    def counter(self, name: str) -> float | None:
+        """Sum of a Prometheus counter over its series, None where the server has none of that name."""
+        text = self._ask("GET", "metrics", timeout=30).text
+        values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values)) if values else None
+
+    def info(self) -> dict:
+        """The decoded reply of /server_info."""
+        return self._ask("GET", "server_info", timeout=60).json()
+
+    def _ask(self, method: str, path: str, **options) -> requests.Response:
+        try:
+            reply = requests.request(method, f"{self.url}/{path}", **options)
+        except requests.RequestException as error:
+            raise BenchError(f"the server of {self.name} at {self.url} does not answer: {error}") from None
+        if not reply.ok:
+            raise BenchError(f"the server of {self.name} answered {reply.status_code}: {reply.text[:300]}")
+        return reply
+
+
+class Server(Endpoint):
+    """One server as a child process, which ends with this one; its output goes to `log`."""
 
     def __init__(self, name: str, launch: Launch, port: int, log: Path) -> None:
-        self.name, self.launch, self.port, self.log = name, launch, port, log
+        super().__init__(name, f"http://127.0.0.1:{port}")
+        self.launch, self.log = launch, log
         command = [sys.executable, "-m", "sglang.launch_server", *launch.flags]
         with log.open("w") as output:
             self._process = subprocess.Popen(
@@ -36,6 +72,7 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
 
     def ready(self) -> bool:
@@ -43,24 +80,9 @@ class Server:
         if self._process.poll() is not None:
             raise BenchError(f"the server of {self.name} ended while it started; {self.log} ends with:\n{self.tail()}")
         try:
-            return requests.get(self._url("health"), timeout=5).ok
+            return requests.get(f"{self.url}/health", timeout=5).ok
         except requests.RequestException:
             return False
-
-    def generate(self, prompts: list[list[int]], max_new_tokens: int) -> list[dict]:
-        """`meta_info` of greedy answers of exactly `max_new_tokens` to all prompts, sent as one batch."""
-        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
-        body = {"input_ids": prompts, "sampling_params": sampling}
-        reply = requests.post(self._url("generate"), json=body, timeout=ANSWER_SECONDS)
-        if not reply.ok:
-            raise BenchError(f"the server of {self.name} answered {reply.status_code}: {reply.text[:300]}")
-        return [answer["meta_info"] for answer in reply.json()]
-
-    def counter(self, name: str) -> float | None:
-        """Sum of a Prometheus counter over its series, None where the server has none of that name."""
-        text = requests.get(self._url("metrics"), timeout=30).text
-        values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
-        return sum(map(float, values)) if values else None
 
     def engine(self) -> dict[str, str] | None:
         """What the tree engine said about itself at start, None for a server without it."""
@@ -84,29 +106,47 @@ class Server:
         except subprocess.TimeoutExpired:
             return
 
-    def _url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}/{path}"
+
+def _end_with_parent() -> None:
+    """In the child: be killed when the benchmark is, whatever killed it, so that no server is left behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
 def running(launches: Mapping[str, Launch], logs: Path) -> Iterator[dict[str, Server]]:
-    """Start all servers at once, give them when every one is ready, stop them all at the end.
+    """Start all servers at once, give them when every one is ready, stop them all at the end. Raises as `start`."""
+    servers = start(launches, logs)
+    try:
+        yield servers
+    finally:
+        stop(servers.values())
 
-    Raises BenchError when one dies or is not ready within START_SECONDS.
+
+def start(launches: Mapping[str, Launch], logs: Path) -> dict[str, Server]:
+    """Start all servers at once and wait until every one is ready.
+
+    Raises BenchError when one dies or is not ready within START_SECONDS; none is left running then.
     """
     servers: dict[str, Server] = {}
     try:
         for (name, launch), port in zip(launches.items(), _free_ports(len(launches)), strict=True):
             servers[name] = Server(name, launch, port, logs / f"{name.replace(':', '-')}.log")
         _await(servers.values())
-        yield servers
-    finally:
-        for server in servers.values():
-            server.signal(signal.SIGTERM)
-        for server in servers.values():
-            server.wait(20)
-            server.signal(signal.SIGKILL)  # also what the main process left behind
-            server.wait(20)
+    except BaseException:
+        stop(servers.values())
+        raise
+    return servers
+
+
+def stop(servers: Iterable[Server]) -> None:
+    """End all servers, and what they started."""
+    ending = list(servers)
+    for server in ending:
+        server.signal(signal.SIGTERM)
+    for server in ending:
+        server.wait(20)
+        server.signal(signal.SIGKILL)  # also what the main process left behind
+        server.wait(20)
 
 
 def _await(servers) -> None:

@@ -14,22 +14,21 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import facts, stages
+from bench import facts, options, stages
 from bench.arms import FORMS, Arm, Launch, Setup, launch, parse_arms
 from bench.errors import BenchError
 from bench.prompts import QUESTIONS, tokenised
-from bench.report import ratios, table
 from bench.servers import Server, running
-from bench.steps import Answer, Wave, medians, sample
+from bench.step_table import ratios, table
+from bench.steps import medians, sample
+from bench.waves import WARM_UP_TOKENS, run_wave, waves_for
 from models.checkpoint import check_folders
 from models.compatibility import drafter_block_size
 from models.errors import ModelError
 
-WARM_UP_TOKENS = 16
 EAGER_STEPS = "sglang:ddtree_eager_steps_total"
 METHOD = (
     "Requests go out in waves of the given concurrency, greedy, ignore_eos, the prompts' prefix cached. "
@@ -44,10 +43,10 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.step_cost", description=__doc__.partition("\n")[0])
     parser.add_argument("--target", type=Path, required=True, help="folder of the target")
     parser.add_argument("--drafter", type=Path, required=True, help="folder of its drafter")
-    parser.add_argument("--arms", type=parse_list(parse_arms), required=True, metavar="ARM,...", help=FORMS)
+    parser.add_argument("--arms", type=options.checked(parse_arms), required=True, metavar="ARM,...", help=FORMS)
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
     parser.add_argument(
-        "--concurrency", type=parse_list(parse_counts), default=[1], metavar="N,...", help="requests at once"
+        "--concurrency", type=options.counts("--concurrency"), default=[1], metavar="N,...", help="requests at once"
     )
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--max-new-tokens", type=int, default=128, help="tokens of every answer")
@@ -56,43 +55,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--server-flags", default="", help="more flags for every server, as one string")
     parser.add_argument("--log-dir", type=Path, help="where the servers' logs go (default: a temporary folder)")
     return parser.parse_args(argv)
-
-
-def parse_list(parse):
-    """Give argparse the sentence of a BenchError."""
-
-    def checked(text: str):
-        try:
-            return parse(text)
-        except BenchError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def parse_counts(text: str) -> list[int]:
-    """Whole numbers from 1 on, in rising order. Raises BenchError."""
-    parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise BenchError(f"--concurrency has {text!r}: use whole numbers from 1 on, as in 1,8,32")
-    return sorted({int(part) for part in parts})
-
-
-def waves_for(prompts: Sequence[list[int]], concurrency: int) -> list[list[list[int]]]:
-    """Prompts in waves of `concurrency`: every prompt at least once, and at least two waves."""
-    count = max(2, -(-len(prompts) // concurrency))
-    total = [prompts[i % len(prompts)] for i in range(count * concurrency)]
-    return [total[i : i + concurrency] for i in range(0, len(total), concurrency)]
-
-
-def run_wave(server: Server, prompts: list[list[int]], max_new_tokens: int, speculative: bool) -> Wave:
-    """Answer the prompts twice, with one token (which is prefill alone) and with all that were asked for."""
-    prefills = server.generate(prompts, 1)
-    start = time.perf_counter()
-    metas = server.generate(prompts, max_new_tokens)
-    wall_s = time.perf_counter() - start
-    pairs = zip(metas, prefills, strict=True)
-    return Wave(tuple(Answer.of(meta, prefill, speculative) for meta, prefill in pairs), wall_s)
 
 
 class Bench:

@@ -37,10 +37,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wave:
-    """Answers to requests that were sent together, and the seconds until all were there."""
+    """Answers to requests that were sent together, and the seconds until all were there; `tokens` are their ids."""
 
     answers: tuple[Answer, ...]
     wall_s: float
+    tokens: tuple[tuple[int, ...], ...] = ()
 
     @property
     def first(self) -> Answer:

@@ -1,14 +1,15 @@
 """Steps are counted apart from time, and the arms are compared pair by pair."""
 
 import json
+from argparse import ArgumentTypeError
 
 import pytest
 
-from bench import stages
+from bench import options, stages
 from bench.errors import BenchError
-from bench.report import ratios, table
-from bench.step_cost import parse_counts, waves_for
+from bench.step_table import ratios, table
 from bench.steps import Answer, Wave, compared, medians, ratio, sample
+from bench.waves import waves_for
 
 
 def meta(tokens, latency, steps=None):
@@ -89,10 +90,11 @@ def test_waves_are_full_and_ask_every_prompt(concurrency):
 
 
 def test_concurrency_is_read_once_each_in_rising_order():
-    assert parse_counts("8,1,32,8") == [1, 8, 32]
+    parse = options.counts("--concurrency")
+    assert parse("8,1,32,8") == [1, 8, 32]
     for text in ("", "0", "1,-2", "1.5", "a"):
-        with pytest.raises(BenchError, match="--concurrency"):
-            parse_counts(text)
+        with pytest.raises(ArgumentTypeError, match="--concurrency"):
+            parse(text)
 
 
 def line(draft, steps=100):
