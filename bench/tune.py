@@ -1,4 +1,4 @@
-"""Pick the settings of each workload by measuring: half of the candidates leave after each round.
+"""Pick the settings of each workload by measuring: most candidates leave after each round (successive halving).
 
     python -m bench.tune --target DIR --drafter DIR --arms ar,chain,tree:8:4,tree:16:4 --run FOLDER --profile FILE
 
@@ -30,6 +30,7 @@ from bench.store import Cell, Run
 
 PRIORS = Path(__file__).with_name("priors.yaml")
 FIRST_SAMPLES = 3
+SHRINK = 3  # with halves and the baseline in each round, few candidates would cost as much as the full grid
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,17 @@ def parse_workload(text: str) -> Workload:
 
 
 def rounds(samples: int) -> list[int]:
-    """Samples per cell in each round: doubled from FIRST_SAMPLES on, `samples` in the last."""
+    """Samples per cell in each round: SHRINK times as many as in the one before, `samples` in the last."""
     found = [samples]
-    while found[0] >= 2 * FIRST_SAMPLES:
-        found.insert(0, found[0] // 2)
+    while found[0] >= SHRINK * FIRST_SAMPLES:
+        found.insert(0, found[0] // SHRINK)
     return found
 
 
-def halve(candidates: Sequence[str], found: dict[str, Standing]) -> list[str]:
-    """The faster half of the candidates whose answers are no worse, rounded up, and the baseline in any case."""
+def survivors(candidates: Sequence[str], found: dict[str, Standing]) -> list[str]:
+    """The fastest of the candidates whose answers are no worse, one in SHRINK, and the baseline in any case."""
     able = sorted((n for n in candidates if found[n].eligible), key=lambda n: -found[n].tokens_per_s)
-    kept = able[: max(1, -(-len(able) // 2))]
+    kept = able[: -(-len(able) // SHRINK)]
     return [name for name in candidates if name in kept or name == BASELINE]
 
 
@@ -104,7 +105,7 @@ def search(workload: Workload, names: Sequence[str], samples: int, measure: Call
         found = measure(count, candidates)
         history.append({"samples": count, "arms": {n: _line(s) for n, s in found.items()}})
         last = found
-        candidates = halve(candidates, found)
+        candidates = survivors(candidates, found)
     best = choose(last)
     return {
         "context": workload.context,

@@ -30,6 +30,34 @@ def test_arms_are_parsed_in_order():
     assert [arm.speculative for arm in arms] == [False, True, True, True]
 
 
+def test_options_reach_the_servers_flags():
+    (tree,) = parse_arms("tree:16:4:block=4:window=2048:page=16")
+    assert (tree.block_size, tree.window, tree.page_size, tree.eager) == (4, 2048, 16, False)
+    flags = launch(tree, setup()).flags
+    assert value(flags, "--speculative-dflash-block-size") == "4"
+    assert value(flags, "--speculative-draft-window-size") == "2048"
+    assert value(flags, "--page-size") == "16"
+    assert value(launch(*parse_arms("ar:page=16"), setup()).flags, "--page-size") == "16"
+
+
+def test_chain_on_a_cpu_is_as_deep_as_its_block():
+    assert launch(*parse_arms("chain:block=4"), setup("cpu")).environment["SGLANG_DDTREE_BUDGET"] == "3"
+
+
+def test_pool_and_context_hold_the_longest_prompts():
+    flags = launch(*parse_arms("ar"), setup(prompt_tokens=4096)).flags
+    assert value(flags, "--context-length") == str(4096 + 128 + 512)
+    assert value(flags, "--max-total-tokens") == str(4 * (4096 + 128 + 512))
+    assert value(launch(*parse_arms("ar"), setup(pool_tokens=9000)).flags, "--max-total-tokens") == "9000"
+    assert value(launch(*parse_arms("ar"), setup()).flags, "--context-length") == "4096"
+
+
+@pytest.mark.parametrize("text", ["tree:16:4:depth=3", "tree:16:4:block=0", "chain:page=1:page=2", "ar:window=64"])
+def test_option_that_means_nothing_is_refused(text):
+    with pytest.raises(BenchError, match=text):
+        parse_arms(text)
+
+
 @pytest.mark.parametrize("text", ["tree", "tree:16", "tree:16:4:fast", "tree:-1:4", "chains", "", "ar,", "ar:16"])
 def test_unknown_arm_is_refused_with_its_name_and_the_forms(text):
     wrong = text.split(",")[-1]

@@ -1,0 +1,83 @@
+"""The cost model finds the costs that made its data, and predicts measured cells that it has not seen."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.cost_model import Model, Point, describe, fit, left_out, read
+from bench.errors import BenchError
+
+H200 = Path(__file__).parents[2] / "bench" / "results" / "2026-11-29-h200-step-cost.json"
+OWN = {"ar": (1.5, 0.01, 0.02), "chain": (2.7, 0.09, 0.03), "tree": (2.9, 0.2, 0.05)}
+TRUE = Model(weights=2.6, node=0.014, own=OWN)
+KINDS = {"ar": (1,), "chain": (8,), "tree": (5, 9, 17, 33)}
+
+
+def made(model=TRUE, contexts=(0, 4096), noise=0.0):
+    points = []
+    for kind, widths in KINDS.items():
+        for width in widths:
+            for batch in (1, 8, 32):
+                for context in contexts:
+                    wrong = 1 + noise * (1 if len(points) % 2 else -1)
+                    ms = model.ms(kind, batch, width, context) * wrong
+                    points.append(Point(kind, kind, batch, width, context, ms, 1.0 if kind == "ar" else 2.0))
+    return points
+
+
+def test_the_costs_behind_made_data_are_found():
+    model = fit(made())
+    assert (model.weights, model.node) == pytest.approx((TRUE.weights, TRUE.node), rel=0.05)
+    for point in made(contexts=(1000, 8000)):
+        predicted = model.ms(point.kind, point.batch, point.width, point.context)
+        assert predicted == pytest.approx(point.ms, rel=0.02)
+
+
+def test_noise_in_the_cells_is_not_amplified():
+    assert describe(made(noise=0.03))["left_out"]["ms"]["median"] < 0.05
+
+
+def test_a_wrong_cell_stands_out_because_it_is_predicted_without_itself():
+    points = made()
+    spoiled = points[20]
+    points[20] = Point(**{**vars(spoiled), "ms": 3 * spoiled.ms})
+    errors = [abs(row["ms_error"]) for row in left_out(points)]
+    assert max(range(len(errors)), key=errors.__getitem__) == 20
+
+
+def test_measured_cells_of_the_h200_are_predicted_without_themselves():
+    found = describe(read(H200))
+    assert found["left_out"]["ms"]["cells"] == found["cells"] == 18
+    assert found["left_out"]["ms"]["median"] < 0.06
+    assert found["left_out"]["tokens_per_s"]["median"] < 0.06
+    assert found["left_out"]["tokens_per_s"]["worst"] < 0.20
+    # 13 GB of weights take 2.7 ms at 4.8 TB/s.
+    assert found["weights"] == pytest.approx(2.7, rel=0.15)
+
+
+def test_budget_that_pays_falls_with_the_batch():
+    """At one request every node is free, at 32 each is paid for: so measured, and so predicted."""
+    model, curve = fit(read(H200)), {8: 1.99, 16: 2.19, 31: 2.33}
+    measured = json.loads(H200.read_text())["arms"]
+    speeds = {n: measured[n]["median"]["32"]["full_batch_tokens_per_s"] for n in ("tree:8:4", "tree:16:4", "tree:31:8")}
+    assert max(speeds, key=speeds.get) == "tree:8:4"
+    assert model.best_budget(1, 0, curve) == 31
+    assert model.best_budget(32, 0, curve) == 8
+
+
+def test_kind_that_was_not_measured_is_refused():
+    model = fit([point for point in made() if point.kind != "chain"])
+    with pytest.raises(BenchError, match="no step of chain"):
+        model.ms("chain", 1, 8, 0)
+
+
+def test_too_few_cells_are_refused():
+    with pytest.raises(BenchError, match="too few"):
+        fit(made()[:2])
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(BenchError, match="holds no step cost"):
+        read(tmp_path / "x.json")
