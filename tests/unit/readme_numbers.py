@@ -1,0 +1,119 @@
+"""Where each number of the README's performance sections comes from, in the order of the text.
+
+A source is a function of the result files that gives the value; the test rounds it to the decimals that the README
+shows. Settings are sources too: a number without one fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
+
+
+@cache
+def result(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+COST, STAGES = "2026-11-29-h200-step-cost", "2026-11-30-h200-stages"
+MATRIX, GATE, GATE_CPU = "2026-11-30-h200-engine-matrix", "2026-11-30-h200-gate", "2026-11-30-cpu-gate-runs"
+#: Groups of the engine matrix whose answers are compared with those without speculation in float32.
+COMPARED = ("widths", "eager", "modes", "accept")
+
+
+def arm(name: str, count: int, key: str, file: str = COST) -> float:
+    return result(file)["arms"][name]["median"][str(count)][key]
+
+
+def speed(name: str, count: int, file: str = COST) -> float:
+    return arm(name, count, "tokens_per_s", file)
+
+
+def over(pair: str, key: str) -> float:
+    return result(COST)["ratios"]["1"][pair][key]["of_medians"]
+
+
+def budget(name: str, file: str = COST) -> float:
+    return int(result(file)["arms"][name]["engine"]["budget"])
+
+
+def stage(name: str) -> float:
+    return result(STAGES)["arms"]["tree:16:4"]["stages"]["1"][f"{name}_ms"]
+
+
+def at_once(count: int) -> float:
+    return {int(key): int(key) for key in result(COST)["ratios"]}[count]
+
+
+def cases(groups=COMPARED) -> list[dict]:
+    found = result(MATRIX)["groups"]
+    return [case for group in groups for case in found[group]["cases"] if "budget" in case]
+
+
+def answers(node: object) -> Iterator[int]:
+    """Every count of compared answers below a node."""
+    if isinstance(node, dict):
+        if isinstance(node.get("answers"), int):
+            yield node["answers"]
+        for value in node.values():
+            yield from answers(value)
+
+
+def page(size: int) -> float:
+    return {int(c["engine"].partition("page_size=")[2].split()[0]): size for c in cases(("modes",))}[size]
+
+
+def quick_seconds() -> list[float]:
+    return [run["seconds"] for run in result(GATE)["runs"] if run["kind"] == "quick" and run["ok"]]
+
+
+def row(count: int, *names: str):
+    return [lambda: at_once(count), *(lambda name=name: speed(name, count) for name in names)]
+
+
+TABLE = ("ar", "chain", "tree:8:4", "tree:16:4", "tree:31:8")
+
+HOW_FAST = [
+    lambda: result(COST)["versions"]["sglang"],
+    lambda: result(COST)["target"]["parameters"] / 1e9,
+    lambda: result(COST)["repetitions"],
+    *(lambda name=name: budget(name) for name in TABLE[2:]),
+    *row(1, *TABLE),
+    *row(8, *TABLE),
+    *row(32, *TABLE),
+    lambda: budget("tree:16:4"),
+    lambda: over("tree:16:4 / chain", "tokens_per_s"),
+    lambda: over("tree:16:4 / ar", "tokens_per_s"),
+    lambda: over("tree:16:4 / chain", "ms_per_step"),
+    lambda: at_once(32),
+    lambda: arm("chain", 32, "accept_length"),
+    lambda: arm("tree:16:4", 32, "accept_length"),
+    lambda: budget("tree:16:4", STAGES),
+    *(lambda name=name: stage(name) for name in ("draft", "tree", "verify", "accept", "commit")),
+    lambda: arm("tree:16:4", 1, "ms_per_step", STAGES),
+    lambda: arm("tree:16:4:eager", 1, "ms_per_step", STAGES),
+    lambda: speed("tree:16:4:eager", 1, STAGES),
+    lambda: speed("tree:16:4", 1, STAGES),
+]
+
+#: By the bold words that a statement begins with; statements without results of their own are not listed.
+PROVES = {
+    "On the GPU too": [
+        lambda: sum(sum(answers(case)) for case in cases()),
+        lambda: len(cases()),
+        lambda: len({(case["budget"], case["block_size"]) for case in cases(("widths",))}),
+        lambda: page(16),
+        lambda: page(64),
+        lambda: result(MATRIX)["totals"]["largest_gap_at_a_divergence"],
+    ],
+    "The gate sees what health checks do not": [
+        lambda: sum(run["kind"] == "broken" and run["ok"] for run in result(GATE)["runs"]),
+        lambda: min(quick_seconds()),
+        lambda: max(quick_seconds()),
+    ],
+    "It raises no false alarm": [lambda: sum(run["exit_code"] == 0 for run in result(GATE_CPU)["runs"])],
+}
