@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bench.errors import BenchError
@@ -95,6 +96,13 @@ def parse_arms(text: str) -> list[Arm]:
     if twice:
         raise BenchError(f"--arms names {twice} twice: name each arm once")
     return arms
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of arms as a table shows them: ar, chain, then trees by rising budget."""
+    rank = {"ar": 0, "chain": 1, "tree": 2}
+    arms = [_parse(name) for name in set(names)]
+    return [arm.name for arm in sorted(arms, key=lambda a: (rank[a.kind], a.budget or 0, a.top_k or 0, a.name))]
 
 
 def _parse(text: str) -> Arm:

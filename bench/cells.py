@@ -151,5 +151,6 @@ def _server_facts(server: Endpoint) -> dict:
         "max_running_requests": info.get("max_running_requests"),
         "pool_tokens": info.get("max_total_num_tokens"),
         "engine": server.engine() if isinstance(server, Server) else None,
+        "start_s": server.start_s if isinstance(server, Server) else None,
         "url": None if isinstance(server, Server) else server.url,
     }

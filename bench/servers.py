@@ -59,11 +59,15 @@ class Endpoint:
 
 
 class Server(Endpoint):
-    """One server as a child process, which ends with this one; its output goes to `log`."""
+    """One server as a child process, which ends with this one; its output goes to `log`.
+
+    start_s: seconds from its start until it was ready, None before.
+    """
 
     def __init__(self, name: str, launch: Launch, port: int, log: Path) -> None:
         super().__init__(name, f"http://127.0.0.1:{port}")
         self.launch, self.log = launch, log
+        self._began, self.start_s = time.monotonic(), None
         command = [sys.executable, "-m", "sglang.launch_server", *launch.flags]
         with log.open("w") as output:
             self._process = subprocess.Popen(
@@ -80,7 +84,10 @@ class Server(Endpoint):
         if self._process.poll() is not None:
             raise BenchError(f"the server of {self.name} ended while it started; {self.log} ends with:\n{self.tail()}")
         try:
-            return requests.get(f"{self.url}/health", timeout=5).ok
+            if not requests.get(f"{self.url}/health", timeout=5).ok:
+                return False
+            self.start_s = self.start_s or round(time.monotonic() - self._began, 1)
+            return True
         except requests.RequestException:
             return False
 

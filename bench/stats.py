@@ -33,7 +33,7 @@ def claim(ours: Sequence[float], base: Sequence[float], seed: int = 0) -> dict:
         raise ValueError(f"{len(ours)} samples cannot be paired with {len(base)}")
     wins, losses = (sum(sign * (a - b) > 0 for a, b in zip(ours, base, strict=True)) for sign in (1, -1))
     p = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
-    bounds = _ratio_interval(ours, base, seed)
+    bounds = _ratio_interval(ours, base, seed, paired=True) if len(ours) > 1 else None
     verdict = "undecided"
     if p < SIGNIFICANT and bounds:
         verdict = "faster" if bounds[0] > 1 else "slower" if bounds[1] < 1 else "undecided"
@@ -41,17 +41,20 @@ def claim(ours: Sequence[float], base: Sequence[float], seed: int = 0) -> dict:
     return {"ratio": ratio, "interval": bounds, "wins": wins, "losses": losses, "p": round(p, 5), "verdict": verdict}
 
 
+def claim_apart(ours: Sequence[float], base: Sequence[float], seed: int = 0) -> tuple[float, list[float] | None]:
+    """Ratio of the medians of samples that were taken at different times, with its bootstrap interval."""
+    enough = len(ours) > 1 and len(base) > 1
+    return round(median(ours) / median(base), 4), _ratio_interval(ours, base, seed, paired=False) if enough else None
+
+
 _OPTIONS = {"confidence_level": LEVEL, "n_resamples": RESAMPLES, "method": "percentile", "vectorized": True}
 
 
-def _ratio_interval(ours: Sequence[float], base: Sequence[float], seed: int) -> list[float] | None:
-    if len(ours) < 2:
-        return None
-
+def _ratio_interval(ours: Sequence[float], base: Sequence[float], seed: int, paired: bool) -> list[float]:
     def ratio(a, b, axis=-1):
         return np.median(a, axis=axis) / np.median(b, axis=axis)
 
-    return _bounds(bootstrap((ours, base), ratio, paired=True, **_OPTIONS, rng=np.random.default_rng(seed)))
+    return _bounds(bootstrap((ours, base), ratio, paired=paired, **_OPTIONS, rng=np.random.default_rng(seed)))
 
 
 def _bounds(found) -> list[float]:
