@@ -3,6 +3,8 @@
 # make test       lint, unit, engine, image, smoke, fleet: what CI runs
 # make test-full  the same with the whole engine matrix
 # make test-gpu   kernels and engine on a machine with a GPU
+# make bench      the matrix of the benchmarks and its report; BENCH=... for other flags than the embedded pair's
+# make tune       pick the settings of a workload by measuring; TUNE=... for other flags
 # make status     what every host of the inventory serves
 # make fleet      the roll-out on three real hosts in containers, what CI runs of it
 # make testbed    all of it
@@ -14,7 +16,8 @@ UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16
 # Two files at a time, each with its servers; a start hardly uses a second thread.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo down status fleet testbed test test-full test-gpu lint unit engine image-test engine-env model tools wheels patches
+.PHONY: demo down status fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
+	model tools wheels patches
 
 demo:
 	@scripts/demo.sh
@@ -41,6 +44,18 @@ image-test: model
 
 test-gpu:
 	@scripts/test-gpu.sh
+
+BENCH ?= --device cpu --arms ar,chain,tree:15:8 --contexts 60,256 --concurrency 1,2 --samples 3 --max-new-tokens 32
+TUNE ?= --device cpu --arms ar,chain,tree:7:4,tree:15:8 --workload latency:60:1 --samples 10 --max-new-tokens 32
+PAIR := $(CACHE_DIR)/models/smollm2-135m
+
+bench: engine-env model
+	$(UNIT) -m bench.matrix --target $(PAIR)/target --drafter $(PAIR)/drafter --run $(CACHE_DIR)/bench/matrix $(BENCH)
+	$(UNIT) -m bench.report $(CACHE_DIR)/bench/matrix --output $(CACHE_DIR)/bench/page.html
+
+tune: engine-env model
+	$(UNIT) -m bench.tune --target $(PAIR)/target --drafter $(PAIR)/drafter --run $(CACHE_DIR)/bench/tune \
+		--profile $(CACHE_DIR)/bench/profile.yaml $(TUNE)
 
 status: tools
 	@$(CACHE_DIR)/tools/bin/ansible-playbook ansible/status.yml >$(CACHE_DIR)/status.log || { cat $(CACHE_DIR)/status.log; exit 1; }

@@ -218,10 +218,8 @@ def _comparison(new: Source, old: Source) -> str:
         raise BenchError(f"{new.name} and {old.name} have no cell in common: compare runs of the same arms and points")
     speeds = {cell: [[row["tokens_per_s"] for row in s.cells[cell]["samples"]] for s in (new, old)] for cell in shared}
     plot = plots.comparison({cell: claim_apart(*both) for cell, both in speeds.items()})
-    return (
-        f"<h2>{escape(new.name)} beside {escape(old.name)}</h2>{plot}<p>Measured at different times, so that the samples "
-        "are no pairs: intervals of the ratio of medians by bootstrap, no sign test.</p>"
-    )
+    note = "Measured at different times, so that samples are no pairs: intervals by bootstrap, no sign test."
+    return f"<h2>{escape(new.name)} beside {escape(old.name)}</h2>{plot}<p>{note}</p>"
 
 
 def markdown(cells: Mapping[Cell, dict]) -> str:

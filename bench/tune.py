@@ -103,10 +103,15 @@ def search(workload: Workload, names: Sequence[str], samples: int, measure: Call
     candidates, history = list(names), []
     for count in rounds(samples):
         found = measure(count, candidates)
-        history.append({"samples": count, "arms": {n: _line(s) for n, s in found.items()}})
+        history.append(history_line(count, found))
         last = found
         candidates = survivors(candidates, found)
-    best = choose(last)
+    return part(workload, last, history)
+
+
+def part(workload: Workload, found: dict[str, Standing], history: Sequence[dict]) -> dict:
+    """A workload's part of the profile: the best arm of the last round, and all rounds."""
+    best = choose(found)
     return {
         "context": workload.context,
         "concurrency": workload.concurrency,
@@ -115,8 +120,13 @@ def search(workload: Workload, names: Sequence[str], samples: int, measure: Call
         "tokens_per_s": best.tokens_per_s,
         "interval": best.interval,
         "over": best.over,
-        "rounds": history,
+        "rounds": list(history),
     }
+
+
+def history_line(samples: int, found: dict[str, Standing]) -> dict:
+    """One round of the evidence."""
+    return {"samples": samples, "arms": {name: _line(standing) for name, standing in found.items()}}
 
 
 def _line(standing: Standing) -> dict:
@@ -178,8 +188,8 @@ def _axes(workloads: Sequence[Workload]) -> tuple[list[int], list[int]]:
     return [w.context for w in workloads], [w.concurrency for w in workloads]
 
 
-def profile(args: argparse.Namespace, settings: dict, workloads: dict[str, dict], priors: dict[str, str]) -> dict:
-    """The document; priors are arms by workload."""
+def profile(settings: dict, evidence: Path, workloads: dict[str, dict], priors: dict[str, str]) -> dict:
+    """The document. settings: of the run that is its evidence. priors: arms by workload."""
     today = datetime.datetime.now(datetime.timezone.utc).date()
     for name, arm in priors.items():
         if name in workloads:
@@ -190,9 +200,16 @@ def profile(args: argparse.Namespace, settings: dict, workloads: dict[str, dict]
         "host": host | {"sglang": settings["versions"]["sglang"]},
         "measured": today.isoformat(),
         "expires": (today + datetime.timedelta(days=VALID_DAYS)).isoformat(),
-        "evidence": str(args.run),
+        "evidence": str(evidence),
         "workloads": workloads,
     }
+
+
+def write_profile(path: Path, found: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        "---\n# Written by the benchmarks from what they measured.\n" + yaml.safe_dump(found, sort_keys=False)
+    )
 
 
 def shortfall(profile: dict, cells: dict[Cell, dict]) -> dict[str, float]:
@@ -220,9 +237,8 @@ def tune(args: argparse.Namespace) -> dict:
     arms = [*args.arms, *(parse_arms(name)[0] for name in sorted(set(priors.values()) - names))]
     args.pool_tokens = args.pool_tokens or max(pool_tokens(args, workload) for workload in args.workload)
     tuner = Tuner(args, arms)
-    found = profile(args, tuner.settings, tuner.run(), priors)
-    args.profile.parent.mkdir(parents=True, exist_ok=True)
-    args.profile.write_text("---\n# Written by bench.tune.\n" + yaml.safe_dump(found, sort_keys=False))
+    found = profile(tuner.settings, args.run, tuner.run(), priors)
+    write_profile(args.profile, found)
     return found
 
 

@@ -1,0 +1,65 @@
+"""Write a profile from a matrix that is measured already: the best arm at each of its points.
+
+python -m bench.choose RUN --profile FILE [--workload latency:60:1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import options, tune
+from bench.claims import points, standings
+from bench.errors import BenchError
+from bench.store import Run
+from bench.tune import Workload, parse_workload
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.choose", description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path, help="folder of bench.matrix")
+    parser.add_argument("--profile", type=Path, required=True, help="YAML file to write")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        type=options.checked(parse_workload),
+        metavar="NAME:CONTEXT:CONCURRENCY",
+        help="may be repeated (default: every point of the matrix, named after it)",
+    )
+    return parser.parse_args(argv)
+
+
+def profile_of(run: Run, workloads: Sequence[Workload]) -> dict:
+    """The profile of these workloads, of every point when there are none. Raises BenchError for one not measured."""
+    cells = run.cells()
+    measured = points(cells)
+    wanted = workloads or [Workload(f"context{context}_at{count}", context, count) for context, count in measured]
+    for workload in wanted:
+        if (workload.context, workload.concurrency) not in measured:
+            known = ", ".join(f"{context}:{count}" for context, count in measured)
+            raise BenchError(f"--workload {workload.name} is at a point without cells: use one of {known}")
+    parts = {}
+    for workload in wanted:
+        found = standings(cells, workload.context, workload.concurrency)
+        history = [tune.history_line(run.settings["samples"], found)]
+        parts[workload.name] = tune.part(workload, found, history)
+    return tune.profile(run.settings, run.folder, parts, priors={})
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse_args(argv)
+    try:
+        found = profile_of(Run.read(args.run), args.workload or [])
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    tune.write_profile(args.profile, found)
+    for name, row in found["workloads"].items():
+        print(f"{name}: {row['arm']}, {row['tokens_per_s']} tokens per second")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
