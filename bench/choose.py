@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import options, tune
+from bench import cost_model, options, tune
 from bench.claims import points, standings
 from bench.errors import BenchError
-from bench.store import Run
+from bench.store import Cell, Run
 from bench.tune import Workload, parse_workload
 
 
@@ -45,7 +45,21 @@ def profile_of(run: Run, workloads: Sequence[Workload]) -> dict:
         found = standings(cells, workload.context, workload.concurrency)
         history = [tune.history_line(run.settings["samples"], found)]
         parts[workload.name] = tune.part(workload, found, history)
-    return tune.profile(run.settings, run.folder, parts, priors={})
+    found = tune.profile(run.settings, run.folder, parts, priors={})
+    return found | {"adaptive": _adaptive(run, cells, {workload.context for workload in wanted})}
+
+
+def _adaptive(run: Run, cells: dict[Cell, dict], contexts: set[int]) -> dict:
+    """For each context the arm by requests at once, as the cost model predicts from cells that answer rightly."""
+    table = {}
+    for context in sorted(contexts):
+        able = {
+            cell: found
+            for cell, found in cells.items()
+            if cell.context == context and standings(cells, context, cell.concurrency)[cell.arm].eligible
+        }
+        table[context] = cost_model.adaptive(cost_model.from_cells(able, run.settings["block_size"]), context)
+    return {"source": "predicted by bench.cost_model", "arm_by_requests_at_once": table}
 
 
 def main(argv: list[str] | None = None) -> int:

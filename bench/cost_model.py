@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 
 from bench.arms import Arm, parse_arms
 from bench.errors import BenchError
-from bench.store import Run
+from bench.store import Cell, Run
 
 SHARED = 2  # weights, node
 OWN = 3  # fixed, request, context
@@ -75,10 +75,6 @@ class Model:
         """What a full batch commits, from the tokens per request and step."""
         return batch * committed / self.ms(kind, batch, width, context) * 1000
 
-    def best_budget(self, batch: int, context: int, curve: Mapping[int, float]) -> int:
-        """The tree's budget that commits most, for an accept curve (budget -> tokens per request and step)."""
-        return max(curve, key=lambda budget: self.tokens_per_s("tree", batch, budget + 1, context, curve[budget]))
-
 
 def fit(points: Sequence[Point]) -> Model:
     """Least squares of relative errors, no cost below zero.
@@ -103,6 +99,28 @@ def fit(points: Sequence[Point]) -> Model:
         for w, n in _STARTS
     ]
     return _model(min(fits, key=lambda found: found.cost).x * mask, kinds)
+
+
+def adaptive(points: Sequence[Point], context: int) -> dict[int, str]:
+    """The arm that commits most at each batch size, by doubling, between the smallest and the largest measured.
+
+    The accept lengths are the measured ones. Empty where a single batch size was measured: the model would have to
+    guess what a request costs.
+    """
+    batches = {point.batch for point in points}
+    if len(batches) < 2:
+        return {}
+    model, arms = fit(points), {}
+    for point in points:
+        arms.setdefault(point.arm, []).append(point)
+
+    def speed(name: str, batch: int) -> float:
+        one = arms[name][0]
+        committed = median(point.committed for point in arms[name])
+        return model.tokens_per_s(one.kind, batch, one.width, context, committed)
+
+    wanted = sorted({2**i for i in range(max(batches).bit_length()) if 2**i >= min(batches)} | {max(batches)})
+    return {batch: max(arms, key=lambda name: speed(name, batch)) for batch in wanted}
 
 
 def _identifiable(points: Sequence[Point], kind: str) -> tuple[int, int, int]:
@@ -156,11 +174,11 @@ def from_step_cost(document: dict) -> list[Point]:
     ]
 
 
-def from_run(run: Run, block_size: int) -> list[Point]:
+def from_cells(cells: Mapping[Cell, dict], block_size: int) -> list[Point]:
     """Points of a run's cells. block_size: the drafter's, for arms that name none."""
     return [
         _point(cell.arm, block_size, cell.concurrency, cell.context, document["median"])
-        for cell, document in run.cells().items()
+        for cell, document in cells.items()
         if "eager" not in cell.arm
     ]
 
@@ -207,7 +225,7 @@ def read(path: Path) -> list[Point]:
     """Points of a result file of step_cost, or of a run's folder. Raises BenchError for anything else."""
     if path.is_dir():
         run = Run.read(path)
-        return from_run(run, run.settings["block_size"])
+        return from_cells(run.cells(), run.settings["block_size"])
     document = json.loads(path.read_text())
     if "arms" not in document or "drafter" not in document:
         raise BenchError(f"{path} holds no step cost: name a file of bench.step_cost or a folder of bench.matrix")

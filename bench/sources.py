@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cost_model import Point, from_run, from_step_cost
+from bench.cost_model import Point, from_cells, from_step_cost
 from bench.errors import BenchError
 from bench.stats import interval
 from bench.steps import MEASURES
@@ -41,7 +41,7 @@ def _of_run(folder: Path) -> Source:
     cells = run.cells()
     last = max(cells.values(), key=lambda found: found["date"], default={})
     facts = {key: {**run.settings, **last}.get(key) for key in _FACTS}
-    return Source(folder.name, facts, cells, from_run(run, run.settings["block_size"]), {})
+    return Source(folder.name, facts, cells, from_cells(cells, run.settings["block_size"]), {})
 
 
 def _of_file(path: Path) -> Source:

@@ -17,7 +17,7 @@ SMALL = ["--samples", "2", "--questions", "1", "--max-new-tokens", "8", "--servi
 PAIR_FLAGS = ["--target", str(PAIR / "target"), "--drafter", str(PAIR / "drafter")]
 # One server at a time, as on a machine that holds no second one.
 MATRIX = [*PAIR_FLAGS, *SMALL, "--arms", "ar,tree:7:4", "--contexts", "60", "--concurrency", "1", "--side-by-side", "1"]
-WAIT_SECONDS = 300
+WAIT_SECONDS, UNFINISHED = 300, 75
 
 
 def bench(module, *arguments):
@@ -58,9 +58,7 @@ def measured(tmp_path_factory):
     """Folder of a matrix that was killed once its first cell was done and the second server was on its way."""
     folder = tmp_path_factory.mktemp("bench") / "run"
     command = bench("matrix", *MATRIX, "--run", folder)
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: cells(folder) and (folder / "logs" / "tree-7-4.log").exists(), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -69,6 +67,8 @@ def measured(tmp_path_factory):
     while servers_of(folder) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert servers_of(folder) == [], "a server outlived the benchmark"
+    later = run("matrix", *MATRIX, "--run", folder, "--stop-after", "0.001")
+    assert later.returncode == UNFINISHED, later.stderr
     before = {name: path.stat().st_mtime_ns for name, path in cells(folder).items()}
     again = run("matrix", *MATRIX, "--run", folder)
     assert again.returncode == 0, again.stderr

@@ -147,6 +147,8 @@ def test_profile_of_a_measured_matrix(run, tmp_path):
     found = yaml.safe_load(profile.read_text())
     assert found["workloads"]["latency"]["settings"] == {"algorithm": "tree", "budget": 8, "top_k": 4}
     assert found["workloads"]["latency"]["rounds"][0]["arms"]["tree:16:4"]["quality"] == "worse"
+    table = found["adaptive"]["arm_by_requests_at_once"][60]
+    assert sorted(table) == [1, 2, 4, 8] and "tree:16:4" not in table.values()
     assert found["host"]["card"] == "A card <1>" and found["expires"] > found["measured"]
 
 
