@@ -7,7 +7,7 @@ import json
 import shlex
 from pathlib import Path
 
-from bench import facts
+from bench import facts, serving
 from bench.arms import FORMS, Setup, launch, parse_arms
 from bench.cells import Load, Measuring
 from bench.contexts import Prompts
@@ -84,6 +84,8 @@ def check(args: argparse.Namespace) -> None:
         if args.device == "cpu" and arm.eager:
             raise BenchError(f"--arms names {arm.name} and a CPU has no CUDA graphs: leave :eager out")
     _urls(args)
+    if args.serving_requests:
+        serving.check()
 
 
 def setup(args: argparse.Namespace, contexts: list[int], concurrencies: list[int]) -> Setup:

@@ -102,16 +102,18 @@ def costs(points: Sequence[Point], model: Model) -> str:
 
 
 def envelope(best: Mapping[tuple[int, int], Standing], over: Mapping[tuple[int, int], float]) -> str:
-    """A grid of points: which arm is the best there and its speed over the server without speculation."""
+    """A grid of points: which arm is the best there, its speed over ar, and whether that is a claim or a reading."""
     contexts, counts = (sorted({point[i] for point in best}) for i in (0, 1))
-    figure, (panel,) = _panels(1, width=1.6 + 1.35 * len(counts), height=1.4 + 0.6 * len(contexts))
+    figure, (panel,) = _panels(1, width=1.6 + 1.35 * len(counts), height=1.2 + 0.75 * len(contexts))
     grid = [[over.get((context, count), float("nan")) for count in counts] for context in contexts]
     drawn = panel.imshow(grid, cmap="RdYlGn", vmin=0.5, vmax=1.5, aspect="auto", alpha=0.6)
     for y, context in enumerate(contexts):
         for x, count in enumerate(counts):
             if (context, count) in best:
                 gain = over.get((context, count))
-                text = best[context, count].arm + (f"\n{gain:.2f} of ar" if gain else "")
+                said = best[context, count].over.get("ar", {"verdict": "not in turns"})["verdict"]
+                plain = not gain or best[context, count].arm == "ar"
+                text = best[context, count].arm + ("" if plain else f"\n{gain:.2f} of ar\n{said}")
                 panel.text(x, y, text, ha="center", va="center", fontsize=8)
     panel.set_xticks(range(len(counts)), counts)
     panel.set_yticks(range(len(contexts)), [context_name(context) for context in contexts])

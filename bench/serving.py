@@ -28,6 +28,11 @@ class Slo:
     tpot_s: float
 
 
+def check() -> None:
+    """Raises BenchError where SGLang's generator cannot be imported."""
+    _generator()
+
+
 def loops(url: str, target: str, prompts: Sequence[str], tokens: int, concurrency: int, slo: Slo, log: Path) -> dict:
     """Results of a closed loop of `concurrency` requests and of an open loop below its rate, by name.
 

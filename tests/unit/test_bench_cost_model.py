@@ -68,6 +68,12 @@ def test_adaptive_table_of_the_h200_is_close_to_the_best_measured():
         assert speeds[table[batch]] >= 0.98 * max(speeds.values())
 
 
+def test_tokens_per_second_are_those_of_the_whole_batch():
+    model, row = fit(read(H200)), json.loads(H200.read_text())["arms"]["tree:16:4"]["median"]["32"]
+    committed = row["full_batch_tokens_per_s"] * row["ms_per_step"] / 1000 / 32
+    assert model.tokens_per_s("tree", 32, 17, 0, committed) == pytest.approx(row["full_batch_tokens_per_s"], rel=0.1)
+
+
 def test_adaptive_table_needs_more_than_one_batch_size():
     assert adaptive([point for point in made() if point.batch == 8], 0) == {}
 

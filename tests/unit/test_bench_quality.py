@@ -49,6 +49,8 @@ def test_known_answers(given, verdict):
         ("```python\ndef add(a, b):\n    return (a +", "length", "harness"),
         (f"```\nadd(2, 3) -> 5\n```\nSo:\n```python\n{GOOD}\n```", "stop", "harness"),
         ("I cannot write code.", "stop", "wrong"),
+        # The code is whole and wrong; only the talk behind it is cut short.
+        ("```python\ndef add(a, b):\n    return a - b\n```\nThis adds the two", "length", "wrong"),
     ],
 )
 def test_coding(sandboxed, text, finish, verdict):

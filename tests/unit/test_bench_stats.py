@@ -3,8 +3,9 @@
 import random
 
 import pytest
+from scipy.stats import binomtest
 
-from bench.stats import claim, interval
+from bench.stats import claim, claim_apart, interval, sign_test
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.3]
 
@@ -36,6 +37,24 @@ def test_few_samples_cannot_claim_whatever_they_say():
         "p": 1.0,
         "verdict": "undecided",
     }
+
+
+def test_sign_test_is_the_exact_one():
+    for wins in range(12):
+        for losses in range(1, 12):
+            assert sign_test(wins, losses) == pytest.approx(binomtest(wins, wins + losses).pvalue)
+    assert sign_test(0, 0) == 1.0
+
+
+def test_nine_of_ten_pairs_must_win():
+    assert sign_test(9, 1) < 0.05 < sign_test(8, 2)
+
+
+def test_samples_of_different_times_are_compared_without_pairs():
+    ratio, (low, high) = claim_apart([1.2 * x for x in STEADY[:7]], STEADY)
+    assert ratio == pytest.approx(1.2, abs=0.01)
+    assert 1.17 < low <= ratio <= high < 1.23
+    assert claim_apart([2.0], STEADY)[1] is None
 
 
 def test_equal_samples_are_no_pair_for_anybody():
