@@ -84,8 +84,6 @@ def check(args: argparse.Namespace) -> None:
         if args.device == "cpu" and arm.eager:
             raise BenchError(f"--arms names {arm.name} and a CPU has no CUDA graphs: leave :eager out")
     _urls(args)
-    if args.serving_requests:
-        serving.check()
 
 
 def setup(args: argparse.Namespace, contexts: list[int], concurrencies: list[int]) -> Setup:
@@ -113,7 +111,9 @@ def fleet(args: argparse.Namespace, common: Setup, logs: Path) -> Fleet:
 
 
 def measuring(args: argparse.Namespace, logs: Path) -> Measuring:
-    """Raises PairError when nothing is known about the pair's answers."""
+    """Raises PairError when nothing is known about the pair's answers, BenchError without the load generator."""
+    if args.serving_requests:
+        serving.check()
     expected = None if args.no_quality else pair.load(pair.resolve(args.pair, str(args.target)))
     load = Load(
         samples=args.samples,

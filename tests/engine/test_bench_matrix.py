@@ -9,8 +9,9 @@ import time
 import pytest
 import yaml
 
+from bench import choose, report
 from tests.engine.conftest import FULL
-from tests.engine.server import PAIR, ROOT, environment, python
+from tests.engine.server import PAIR, ROOT, Engine, Server, environment, python
 
 VERSION = "0.5.16"
 SMALL = ["--samples", "2", "--questions", "1", "--max-new-tokens", "8", "--serving-requests", "1", "--device", "cpu"]
@@ -112,8 +113,7 @@ def test_changed_setting_is_refused_by_name(measured, change, said):
 
 
 def test_the_measured_best_is_chosen(measured, tmp_path):
-    chosen = run("choose", measured, "--profile", tmp_path / "profile.yaml")
-    assert chosen.returncode == 0, chosen.stderr
+    assert choose.main([str(measured), "--profile", str(tmp_path / "profile.yaml")]) == 0
     (workload,) = yaml.safe_load((tmp_path / "profile.yaml").read_text())["workloads"].values()
     speeds = {}
     for path in cells(measured).values():
@@ -123,10 +123,27 @@ def test_the_measured_best_is_chosen(measured, tmp_path):
 
 
 def test_the_report_shows_both_cells(measured, tmp_path):
-    rendered = run("report", measured, "--output", tmp_path / "page.html")
-    assert rendered.returncode == 0, rendered.stderr
+    assert report.main([str(measured), "--output", str(tmp_path / "page.html")]) == 0
     text = (tmp_path / "page.html").read_text()
     assert "<svg" in text and "tree:7:4" in text and "Cold starts" in text
+
+
+@pytest.mark.skipif(not FULL, reason="it starts a server for a refusal and one cell")
+def test_running_instance_is_measured_as_what_it_is(tmp_path):
+    with Server(Engine(VERSION, budget=7, top_k=4)) as server:
+        flags = [*PAIR_FLAGS, *SMALL, "--serving-requests", "0", "--no-quality", "--run", tmp_path / "run"]
+        wrong = run("matrix", *flags, "--arms", "tree:8:4", "--url", f"tree:8:4={server.url}")
+        assert wrong.returncode == 1 and "runs tree:7:4" in wrong.stderr
+        right = run("matrix", *flags, "--arms", "tree:7:4", "--url", f"tree:7:4={server.url}")
+        assert right.returncode == 0, right.stderr
+        (cell,) = (json.loads(path.read_text()) for path in cells(tmp_path / "run").values())
+        assert (cell["server"]["url"], cell["flags"], cell["quality"], cell["serving"]) == (
+            server.url,
+            None,
+            None,
+            None,
+        )
+        assert cell["server"]["patches"] and cell["median"]["accept_length"] > 1
 
 
 @pytest.mark.skipif(not FULL, reason="it starts each candidate's server anew")
