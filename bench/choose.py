@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import cost_model, options, tune
+from bench import cost_model, options, profile, tune
 from bench.claims import points, standings
 from bench.errors import BenchError
 from bench.store import Cell, Run
@@ -45,7 +45,7 @@ def profile_of(run: Run, workloads: Sequence[Workload]) -> dict:
         found = standings(cells, workload.context, workload.concurrency)
         history = [tune.history_line(run.settings["samples"], found)]
         parts[workload.name] = tune.part(workload, found, history)
-    found = tune.profile(run.settings, run.folder, parts, priors={})
+    found = profile.build(run.settings, run.folder, parts, priors={})
     return found | {"adaptive": _adaptive(run, cells, {workload.context for workload in wanted})}
 
 
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    tune.write_profile(args.profile, found)
+    profile.write(args.profile, found)
     for name, row in found["workloads"].items():
         print(f"{name}: {row['arm']}, {row['tokens_per_s']} tokens per second")
     return 0

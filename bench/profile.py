@@ -31,6 +31,28 @@ class Here:
     drafter: str | None = None
 
 
+def build(settings: Mapping, evidence: Path, workloads: dict[str, dict], priors: Mapping[str, str]) -> dict:
+    """A profile that holds from today on. settings: of the run that is its evidence. priors: arms by workload."""
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    for name, arm in priors.items():
+        kept = arm == workloads[name]["arm"]
+        workloads[name]["prior"] = {"arm": arm, "source": "reported by others", "kept": kept}
+    host = {key: settings[key] for key in ("card", "driver", "patches", "target", "drafter")}
+    return {
+        "host": host | {"sglang": settings["versions"]["sglang"]},
+        "measured": today.isoformat(),
+        "expires": (today + datetime.timedelta(days=VALID_DAYS)).isoformat(),
+        "evidence": str(evidence),
+        "workloads": workloads,
+    }
+
+
+def write(path: Path, profile: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(profile, sort_keys=False)
+    path.write_text(f"---\n# Written by the benchmarks from what they measured.\n{text}", encoding="utf-8")
+
+
 def load(path: Path) -> dict:
     """Raises BenchError for a file that is no profile."""
     try:

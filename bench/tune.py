@@ -10,7 +10,6 @@ arm that answers worse than the server without speculation is never chosen, howe
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,13 +18,12 @@ from pathlib import Path
 
 import yaml
 
-from bench import options
+from bench import options, profile
 from bench.arms import Arm, parse_arms
 from bench.claims import BASELINE, Standing, standings
 from bench.errors import BenchError
 from bench.fleet import Fleet
 from bench.matrix import Matrix, guarded, say
-from bench.profile import VALID_DAYS
 from bench.store import Cell, Run
 
 PRIORS = Path(__file__).with_name("priors.yaml")
@@ -145,7 +143,8 @@ def prior_arms(device: str, block_size: int) -> dict[str, str]:
     found = {}
     for name, row in yaml.safe_load(PRIORS.read_text())["workloads"].items():
         window = f":window={row['window']}" if "window" in row and device != "cpu" else ""
-        block = f":block={row['block_size']}" if row.get("block_size", block_size) != block_size else ""
+        # A drafter takes a smaller block than it was trained for, and proposes nothing of use in a larger one.
+        block = f":block={row['block_size']}" if row.get("block_size", block_size) < block_size else ""
         found[name] = f"tree:{row['budget']}:{row['top_k']}{block}{window}"
     return found
 
@@ -188,37 +187,13 @@ def _axes(workloads: Sequence[Workload]) -> tuple[list[int], list[int]]:
     return [w.context for w in workloads], [w.concurrency for w in workloads]
 
 
-def profile(settings: dict, evidence: Path, workloads: dict[str, dict], priors: dict[str, str]) -> dict:
-    """The document. settings: of the run that is its evidence. priors: arms by workload."""
-    today = datetime.datetime.now(datetime.timezone.utc).date()
-    for name, arm in priors.items():
-        if name in workloads:
-            kept = arm == workloads[name]["arm"]
-            workloads[name]["prior"] = {"arm": arm, "source": "reported by others", "kept": kept}
-    host = {key: settings[key] for key in ("card", "driver", "patches", "target", "drafter")}
-    return {
-        "host": host | {"sglang": settings["versions"]["sglang"]},
-        "measured": today.isoformat(),
-        "expires": (today + datetime.timedelta(days=VALID_DAYS)).isoformat(),
-        "evidence": str(evidence),
-        "workloads": workloads,
-    }
-
-
-def write_profile(path: Path, found: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "---\n# Written by the benchmarks from what they measured.\n" + yaml.safe_dump(found, sort_keys=False)
-    )
-
-
-def shortfall(profile: dict, cells: dict[Cell, dict]) -> dict[str, float]:
+def shortfall(tuned_profile: dict, cells: dict[Cell, dict]) -> dict[str, float]:
     """By workload, the tokens per second of its arm over those of the best eligible cell of another run there.
 
     Below 1 the profile is not the best; workloads whose point or arm the run lacks are left out.
     """
     found = {}
-    for name, tuned in profile["workloads"].items():
+    for name, tuned in tuned_profile["workloads"].items():
         there = standings(cells, tuned["context"], tuned["concurrency"])
         if tuned["arm"] in there and any(s.eligible for s in there.values()):
             found[name] = round(there[tuned["arm"]].tokens_per_s / choose(there).tokens_per_s, 4)
@@ -237,8 +212,8 @@ def tune(args: argparse.Namespace) -> dict:
     arms = [*args.arms, *(parse_arms(name)[0] for name in sorted(set(priors.values()) - names))]
     args.pool_tokens = args.pool_tokens or max(pool_tokens(args, workload) for workload in args.workload)
     tuner = Tuner(args, arms)
-    found = profile(tuner.settings, args.run, tuner.run(), priors)
-    write_profile(args.profile, found)
+    found = profile.build(tuner.settings, args.run, tuner.run(), priors)
+    profile.write(args.profile, found)
     return found
 
 
