@@ -67,7 +67,7 @@ class Measuring:
         watch, counters = Watch(self.device), {name: _counters(server) for name, server in block.servers.items()}
         run, samples, answers = facts.run(), {name: [] for name in block.arms}, {}
         for repetition in range(self.load.samples):
-            for name in _turn(list(block.arms), repetition):
+            for name in turn(list(block.arms), repetition):
                 row, answers[name] = self._sample(block, name, waves)
                 samples[name].append(row)
             watch.look()
@@ -123,7 +123,7 @@ class Measuring:
         return quality.measure(block.servers[name].url, self.expected, block.concurrency, block.arms[name].speculative)
 
 
-def _turn(names: list[str], repetition: int) -> list[str]:
+def turn(names: list[str], repetition: int) -> list[str]:
     """The order of a repetition: each arm goes first equally often, so that none always follows the same one."""
     first = repetition % len(names)
     return names[first:] + names[:first]

@@ -41,11 +41,15 @@ class Watch:
     def _gpu_summary(self) -> dict:
         cards = [card for look in self._looks for card in look["cards"]]
         reasons = sorted({reason for card in cards for reason in card["slowed_by"]})
+
+        def seen(key: str) -> list[float]:
+            return [card[key] for card in cards if card[key] is not None]
+
         return {
-            "sm_mhz_min": min(card["sm_mhz"] for card in cards),
-            "sm_mhz_max": max(card["sm_mhz"] for card in cards),
-            "celsius_max": max(card["celsius"] for card in cards),
-            "watts_max": max(card["watts"] for card in cards),
+            "sm_mhz_min": min(seen("sm_mhz"), default=None),
+            "sm_mhz_max": max(seen("sm_mhz"), default=None),
+            "celsius_max": max(seen("celsius"), default=None),
+            "watts_max": max(seen("watts"), default=None),
             "slowed_by": reasons,
             "processes_on_card": _processes(),
         }
@@ -61,17 +65,19 @@ def _cards() -> list[dict]:
 
 
 def parse_card(line: str) -> dict:
-    """One line of nvidia-smi's CSV (fields of _GPU_FIELDS, no units)."""
-    clock, limit, celsius, watts, active = (part.strip() for part in line.split(","))
-    mask = int(active, 16)
+    """One line of nvidia-smi's CSV (fields of _GPU_FIELDS, no units); None for what a card does not tell."""
+    *figures, active = (part.strip() for part in line.split(","))
+    clock, limit, celsius, watts = map(_number, figures)
+    mask = int(active, 16) if active.startswith("0x") else 0
     slowed = [name for bit, name in SLOWDOWNS.items() if mask & bit]
-    return {
-        "sm_mhz": int(clock),
-        "sm_mhz_limit": int(limit),
-        "celsius": int(celsius),
-        "watts": float(watts),
-        "slowed_by": slowed,
-    }
+    return {"sm_mhz": clock, "sm_mhz_limit": limit, "celsius": celsius, "watts": watts, "slowed_by": slowed}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]" and the like
+        return None
 
 
 def _processes() -> int:

@@ -157,7 +157,7 @@ class Tuner:
         self.common = options.setup(args, *_axes(args.workload))
         self.settings = options.settings(args, "tune", workloads=[asdict(w) for w in args.workload])
         self.measuring = options.measuring(args, self.logs)
-        Run.begin(args.run, self.settings)
+        self.run_folder = Run.begin(args.run, self.settings)  # kept: it holds the lock
         self.logs.mkdir(exist_ok=True)
 
     def run(self) -> dict[str, dict]:

@@ -83,6 +83,16 @@ def test_card_that_is_slowed_down_says_by_what():
     ]
 
 
+def test_card_that_does_not_tell_fails_no_cell():
+    assert host.parse_card("[N/A], 1980, 61, [Not Supported], [N/A]") == {
+        "sm_mhz": None,
+        "sm_mhz_limit": 1980,
+        "celsius": 61,
+        "watts": None,
+        "slowed_by": [],
+    }
+
+
 def test_watch_counts_what_the_cpu_did():
     watch = host.Watch("cpu")
     sum(range(3_000_000))

@@ -6,6 +6,7 @@ import pytest
 
 from bench import matrix, options
 from bench.arms import Launch
+from bench.cells import turn
 from bench.errors import BenchError
 from bench.fleet import Fleet
 
@@ -34,7 +35,7 @@ def folders(tmp_path):
         (["--arms", "chain:block=99"], "99"),
         (["--url", "tree:8:4=http://127.0.0.1:1"], "names no arm"),
         (["--url", "ar"], "names no arm"),
-        (["--url", "ar=http://127.0.0.1:1", "--no-quality"], "127.0.0.1:1"),
+        (["--url", "ar=http://127.0.0.1:1", "--no-quality", "--serving-requests", "0"], "127.0.0.1:1"),
         (["--drafter", "/nowhere"], "/nowhere"),
     ],
 )
@@ -65,6 +66,13 @@ def test_arms_come_up_in_groups_of_what_fits(tmp_path):
     assert fleet(tmp_path, 16).groups(arms) == [arms]
     assert fleet(tmp_path, 3).groups(arms) == [arms[:3], arms[3:]]
     assert fleet(tmp_path, 1).groups(arms) == [[arm] for arm in arms]
+
+
+def test_each_arm_goes_first_equally_often():
+    arms = ["ar", "chain", "tree:8:4"]
+    turns = [turn(arms, repetition) for repetition in range(6)]
+    assert all(sorted(order) == sorted(arms) for order in turns)
+    assert {arm: sum(order[0] == arm for order in turns) for arm in arms} == dict.fromkeys(arms, 2)
 
 
 def test_running_servers_take_no_place(tmp_path):

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from bench.errors import BenchError
-from bench.profile import Here, load, settings_for, warnings
+from bench.profile import VALID_DAYS, Here, build, load, settings_for, warnings, write
 
 HOST = {"card": "NVIDIA H200", "sglang": "0.5.16", "patches": "93dcc1ab8290", "target": "aa", "drafter": "bb"}
 PROFILE = {
@@ -50,6 +50,19 @@ def test_other_file_is_refused(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(BenchError, match=said):
         load(path)
+
+
+def test_profile_that_was_just_made_holds_here(tmp_path):
+    settings = {**HOST, "driver": "580", "versions": {"sglang": HOST["sglang"]}}
+    workloads = {"latency": {"arm": "tree:16:4", "settings": {"algorithm": "tree"}}}
+    made = build(settings, tmp_path, workloads, priors={"latency": "tree:8:4"})
+    write(tmp_path / "new" / "profile.yaml", made)
+    found = load(tmp_path / "new" / "profile.yaml")
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    assert warnings(found, Here(**HOST), today) == []
+    assert warnings(found, Here(**HOST), today + datetime.timedelta(days=VALID_DAYS + 1)) != []
+    prior = found["workloads"]["latency"]["prior"]
+    assert prior == {"arm": "tree:8:4", "source": "reported by others", "kept": False}
 
 
 def test_workload_that_was_not_tuned_is_refused():
