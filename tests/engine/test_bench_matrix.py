@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from bench import choose, report
+from bench.claims import standings
+from bench.store import Run
 from tests.engine.conftest import FULL
 from tests.engine.server import PAIR, ROOT, Engine, Server, environment, python
 
@@ -130,16 +132,21 @@ def test_the_report_shows_both_cells(measured, tmp_path):
 
 @pytest.mark.skipif(not FULL, reason="it starts a server for a refusal and one cell")
 def test_running_instance_is_measured_as_what_it_is(tmp_path):
-    with Server(Engine(VERSION, budget=7, top_k=4)) as server:
+    """Two names for one server take turns with each other: samples of one block are pairs."""
+    with Server(Engine(VERSION, budget=7, top_k=1)) as server:
         flags = [*PAIR_FLAGS, *SMALL, "--serving-requests", "0", "--no-quality", "--run", tmp_path / "run"]
         wrong = run("matrix", *flags, "--arms", "tree:8:4", "--url", f"tree:8:4={server.url}")
-        assert wrong.returncode == 1 and "runs tree:7:4" in wrong.stderr
-        right = run("matrix", *flags, "--arms", "tree:7:4", "--url", f"tree:7:4={server.url}")
+        assert wrong.returncode == 1 and "runs chain" in wrong.stderr
+        names = ("chain", "chain:page=1")
+        urls = [word for name in names for word in ("--url", f"{name}={server.url}")]
+        right = run("matrix", *flags, "--arms", ",".join(names), *urls)
         assert right.returncode == 0, right.stderr
-        (cell,) = (json.loads(path.read_text()) for path in cells(tmp_path / "run").values())
-        assert cell["server"]["url"] == server.url
+    found = Run.read(tmp_path / "run").cells()
+    for cell in found.values():
+        assert cell["server"]["url"] == server.url and cell["server"]["patches"]
         assert [cell[key] for key in ("flags", "quality", "serving")] == [None, None, None]
-        assert cell["server"]["patches"] and cell["median"]["accept_length"] > 1
+    claim = standings(found, 60, 1)["chain:page=1"].over["chain"]
+    assert claim["wins"] + claim["losses"] == 2 and claim["verdict"] == "undecided"
 
 
 @pytest.mark.skipif(not FULL, reason="it starts each candidate's server anew")
