@@ -148,6 +148,7 @@ def _server_facts(server: Endpoint) -> dict:
     return {
         "sglang": info.get("version"),
         "patches": state.get("ddtree_patches"),
+        "dtype": info.get("dtype"),
         "max_running_requests": info.get("max_running_requests"),
         "pool_tokens": info.get("max_total_num_tokens"),
         "engine": server.engine() if isinstance(server, Server) else None,

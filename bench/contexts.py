@@ -23,6 +23,7 @@ class Prompts:
 
     def __init__(self, tokenizer, seed: int) -> None:
         self.tokenizer, self.seed = tokenizer, seed
+        self._made: dict[tuple[int, int], list[int]] = {}  # every arm asks for the same ones
 
     @classmethod
     def load(cls, target: str, seed: int) -> Prompts:
@@ -36,7 +37,10 @@ class Prompts:
         Prompts behind the last question ask the first again, behind other notes. Raises BenchError where a question
         alone is longer.
         """
-        return [self._fill(number, context) for number in range(count)]
+        for number in range(count):
+            if (number, context) not in self._made:
+                self._made[number, context] = self._fill(number, context)
+        return [self._made[number, context] for number in range(count)]
 
     def text(self, ids: list[int]) -> str:
         """What to send to a server that tokenises by itself."""

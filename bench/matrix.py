@@ -65,7 +65,8 @@ class Matrix:
         arms = {name: self.arms[name] for name in names}
         found = self.measuring.measure(Block(arms, servers, cells[0].context, cells[0].concurrency))
         for cell in cells:
-            self.run.write(cell, self._settings_of(cell.arm) | found[cell.arm])
+            served = found[cell.arm]["server"]["dtype"]
+            self.run.write(cell, self._settings_of(cell.arm) | {"dtype": served} | found[cell.arm])
         self.longest_s = max(self.longest_s, time.monotonic() - began)
 
     def _settings_of(self, name: str) -> dict:
@@ -77,7 +78,6 @@ class Matrix:
             "flags": shlex.join(started.flags) if own else None,
             "environment": started.environment if own else None,
             "note": started.note if own else None,
-            "dtype": self.common.dtype,
         }
 
 

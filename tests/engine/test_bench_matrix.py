@@ -89,6 +89,7 @@ def test_resumed_matrix_is_whole(measured):
         assert document["quality"]["known"]["wrong"] == document["quality"]["known"]["harness"] == 0
         assert document["flags"] and document["command"] and document["host"]["load_max"] > 0
         assert document["run"]["patches"] and document["run"]["target"]
+        assert document["dtype"] == "float32"
     tree = next(document for document in found.values() if document["cell"]["arm"] == "tree:7:4")
     assert tree["server"]["engine"]["budget"] == "7"
     assert tree["median"]["accept_length"] > 1 and set(tree["quality"]["accept_length"]) == {"chat", "list", "code"}
