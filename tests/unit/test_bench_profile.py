@@ -59,7 +59,7 @@ def test_profile_that_was_just_made_holds_here(tmp_path):
     write(tmp_path / "new" / "profile.yaml", made)
     found = load(tmp_path / "new" / "profile.yaml")
     today = datetime.datetime.now(datetime.timezone.utc).date()
-    assert warnings(found, Here(**HOST), today) == []
+    assert warnings(found, Here(**HOST), today + datetime.timedelta(days=VALID_DAYS)) == []
     assert warnings(found, Here(**HOST), today + datetime.timedelta(days=VALID_DAYS + 1)) != []
     prior = found["workloads"]["latency"]["prior"]
     assert prior == {"arm": "tree:8:4", "source": "reported by others", "kept": False}

@@ -61,7 +61,7 @@ def test_file_that_was_being_written_is_not_a_cell(tmp_path, monkeypatch):
 
 
 def test_arms_that_differ_have_files_that_differ():
-    arms = ("ar", "chain", "tree:16:4", "tree:16:4:block=8", "tree:16:4:window=8", "tree:1:64")
+    arms = ("ar", "chain", "tree:16:4", "tree:16:4:block=8", "tree:16:4:block=4", "tree:16:4:window=8", "tree:1:64")
     files = {Cell(context, at, arm).file for arm in arms for context in (1, 11) for at in (1, 11)}
     assert len(files) == 4 * len(arms)
 
