@@ -11,7 +11,13 @@ from sglang_ddtree import compat
 
 @dataclass
 class DDTreeDraftInput(DFlashDraftInputV2):
-    """The DFlash state, with a reserve that fits both widths and whole pages."""
+    """The DFlash state, with a reserve that fits both widths and whole pages.
+
+    penalizers: the batch's penalizers where a request uses one; the forward's copy of the sampling parameters
+        lacks them.
+    """
+
+    penalizers: object | None = None
 
     def prepare_for_decode(self, batch) -> None:
         """Reserve slots for the next step of every request.
@@ -23,8 +29,8 @@ class DDTreeDraftInput(DFlashDraftInputV2):
         if batch.batch_size() == 0:
             return
         batch.maybe_evict_swa()
-        if batch.sampling_info.penalizer_orchestrator.is_required:
-            batch.cumulate_penalty_output_tokens()
+        penalizers = batch.sampling_info.penalizer_orchestrator
+        self.penalizers = penalizers if penalizers.is_required else None
         page = batch.token_to_kv_pool_allocator.page_size
         current = torch.tensor([req.kv.kv_allocated_len for req in batch.reqs], dtype=torch.int32)
         committed = torch.tensor([compat.committed_len(req) for req in batch.reqs], dtype=torch.int64)

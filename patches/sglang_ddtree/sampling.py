@@ -9,8 +9,6 @@ sampler draws the token, with the node's position.
 import dataclasses
 
 import torch
-from sglang.srt.layers.sampler import apply_custom_logit_processor
-from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 
 from sglang_ddtree import compat
 
@@ -30,8 +28,6 @@ def choose_tokens(sampler, logits: torch.Tensor, info, positions: torch.Tensor) 
         int64 [b, W]
     """
     requests, width = positions.shape
-    if info is not None:
-        adjust_logits(logits, info, width)
     if info is None or info.is_all_greedy:
         return logits.argmax(dim=-1).view(requests, width)
     info = per_node(info, width)
@@ -48,24 +44,3 @@ def per_node(info, width: int):
         values = getattr(info, name)
         rows[name] = None if values is None else values.repeat_interleave(width, dim=0)
     return dataclasses.replace(info, **rows)
-
-
-def adjust_logits(logits: torch.Tensor, info, width: int) -> None:
-    """Apply custom processors, penalties and logit bias to every node of a request, in place.
-
-    Penalties count the tokens committed before the step, not those on a node's path, as in every speculative
-    algorithm of SGLang.
-    """
-    if info.has_custom_logit_processor:
-        apply_custom_logit_processor(logits, info, num_tokens_in_batch=width)
-    nodes = logits.view(-1, width, logits.shape[-1])
-    if info.acc_additive_penalties is not None:
-        nodes.add_(info.acc_additive_penalties[:, None])
-    if info.acc_scaling_penalties is not None:
-        apply_scaling_penalties(nodes, info.acc_scaling_penalties[:, None])
-    penalizer = info.penalizer_orchestrator
-    if penalizer is not None and penalizer.is_required:
-        for node in range(width):
-            penalizer.apply(nodes[:, node])
-    if info.logit_bias is not None:
-        nodes.add_(info.logit_bias[:, None])

@@ -12,9 +12,11 @@ from sglang_ddtree import compat, ops, selfcheck
 from sglang_ddtree.algorithm import read_settings
 from sglang_ddtree.draft_input import next_input
 from sglang_ddtree.metrics import StepCounters
+from sglang_ddtree.penalty_tracker import PenaltyTracker
 from sglang_ddtree.proposals import TreeProposer
 from sglang_ddtree.sampling import choose_tokens
 from sglang_ddtree.stage_times import StageClock
+from sglang_ddtree.step_rules import StepRules
 from sglang_ddtree.verify_input import DDTreeVerifyInput
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class DDTreeWorker(DFlashWorkerV2):
         """Capture the drafter's graph with the tree in it, then check what was captured."""
         self.proposer = TreeProposer(self._lm_head(), self.settings, compat.largest_batch(self.model_runner))
         self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
+        rows = self.model_runner.req_to_token_pool.req_to_token.shape[0]
+        self.penalties = PenaltyTracker(rows, self.settings.block_size, self.device)
         super().init_cuda_graphs()
         selfcheck.check_widths(self)
         self.graphs = selfcheck.captured_width(self.model_runner) is not None
@@ -57,32 +61,38 @@ class DDTreeWorker(DFlashWorkerV2):
     def forward_batch_generation(self, batch, on_publish=None, **extra) -> GenerationBatchResult:
         """One step of the scheduler's batch; a prefill or an idle batch goes the inherited way."""
         decoding = not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
-        if not decoding or batch.spec_info is None:
-            return super().forward_batch_generation(batch, on_publish, **extra)
-        return self._decode(batch, on_publish)
+        if decoding and batch.spec_info is not None:
+            return self._decode(batch, on_publish)
+        result = super().forward_batch_generation(batch, on_publish, **extra)
+        self.penalties.prefilled(batch, result.next_token_ids)
+        return result
 
     def _decode(self, batch, on_publish) -> GenerationBatchResult:
         shape, prefix_lens = self.settings, batch.seq_lens
         self.clock.start()
+        rules = StepRules(batch, self.penalties)
         slots = self._gather_slots(batch)
         plan = compat.SlotPlan(self, batch, slots, compat.get_reserved(batch.spec_info)[0])
         block_slots = slots[:, : shape.block_size].contiguous()
         tree, drafted_in_graph = self._propose(batch, block_slots, plan)
+        rules.drafted(tree)
 
         positions, ancestors = ops.finalize(tree, prefix_lens)
         node_slots = slots[:, : shape.width].contiguous()
         target_out = self._verify(batch, tree, positions, ancestors, node_slots, plan)
         self.clock.mark("verify")
         logits = target_out.logits_output.next_token_logits
+        rules.apply(logits, shape)
         chosen = choose_tokens(self.model_runner.sampler, logits, batch.sampling_info, positions)
         accepted = ops.accept(tree, chosen, prefix_lens, shape.block_size)
         if on_publish is not None:
             on_publish(accepted.new_seq_lens)
         self.clock.mark("accept")
         self._commit(target_out.logits_output, block_slots, node_slots, accepted, prefix_lens)
+        rules.committed(accepted)
         self.clock.mark("commit")
         self.counters.count(self.graphs and not (drafted_in_graph and target_out.can_run_cuda_graph))
-        return self._result(target_out, accepted)
+        return self._result(target_out, accepted, rules)
 
     def _propose(self, batch, block_slots, plan) -> tuple[ops.Tree, bool]:
         """Draft a block per request and grow the trees; says whether the drafter ran in its CUDA graph."""
@@ -197,7 +207,7 @@ class DDTreeWorker(DFlashWorkerV2):
         # Under overlap scheduling the result is copied to the host, and this is its largest part.
         logits_output.hidden_states = None
 
-    def _result(self, target_out, accepted) -> GenerationBatchResult:
+    def _result(self, target_out, accepted, rules) -> GenerationBatchResult:
         return GenerationBatchResult(
             logits_output=target_out.logits_output,
             next_token_ids=accepted.out_tokens.flatten(),
@@ -206,6 +216,7 @@ class DDTreeWorker(DFlashWorkerV2):
             next_draft_input=next_input(accepted.bonus, accepted.new_seq_lens),
             speculative_num_draft_tokens=self.settings.block_size,
             new_seq_lens=accepted.new_seq_lens,
+            extra_keep_alive_refs=rules.keep_alive(),
             **compat.result_fields(target_out),
         )
 
