@@ -177,3 +177,18 @@ def result_fields(target_out) -> dict:
         "routed_experts_output": target_out.routed_experts_output,
         "indexer_topk_output": target_out.indexer_topk_output,
     }
+
+
+def accepted_logprobs(batch, logits_output, chosen, nodes) -> None:
+    """Store the log-probabilities of the accepted tokens where the scheduler looks for them.
+
+    Args:
+        chosen: int64 [b * W], the target's choice after each node.
+        nodes: int64 [b, D], row in the logits [b * W, V] of each accepted node.
+    """
+    from sglang.srt.layers import logprob_processor
+
+    if V23:
+        logprob_processor.compute_spec_logprobs(batch, logits_output, chosen, accept_index=nodes)
+    else:
+        logprob_processor.compute_spec_v2_logprobs(batch, logits_output, chosen, nodes, nodes.shape[1] - 1)

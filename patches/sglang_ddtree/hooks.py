@@ -4,7 +4,11 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from sglang_ddtree.selfcheck import StartRefused
 
-_ALL = {"sglang.srt.managers.scheduler.Scheduler.get_internal_state": "state.get_internal_state"}
+_SCHEDULER = "sglang.srt.managers.scheduler"
+_ALL = {
+    f"{_SCHEDULER}.Scheduler.get_internal_state": "state.get_internal_state",
+    f"{_SCHEDULER}.validate_dflash_request": "refusals.validate_request",
+}
 _TORCH_NATIVE = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend"
 _CPU = {f"{_TORCH_NATIVE}.forward_extend": "attention.forward_extend"}
 

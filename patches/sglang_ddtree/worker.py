@@ -83,6 +83,9 @@ class DDTreeWorker(DFlashWorkerV2):
         self.clock.mark("verify")
         logits = target_out.logits_output.next_token_logits
         rules.apply(logits, shape)
+        if batch.return_logprob:
+            # They are computed from the logits before the temperature, which is applied in place.
+            logits = logits.clone()
         chosen = choose_tokens(self.model_runner.sampler, logits, batch.sampling_info, positions)
         accepted = ops.accept(tree, chosen, prefix_lens, shape.block_size)
         if on_publish is not None:
@@ -90,6 +93,8 @@ class DDTreeWorker(DFlashWorkerV2):
         self.clock.mark("accept")
         self._commit(target_out.logits_output, block_slots, node_slots, accepted, prefix_lens)
         rules.committed(accepted)
+        if batch.return_logprob:
+            compat.accepted_logprobs(batch, target_out.logits_output, chosen.flatten(), accepted.rows(shape.width))
         self.clock.mark("commit")
         self.counters.count(self.graphs and not (drafted_in_graph and target_out.can_run_cuda_graph))
         return self._result(target_out, accepted, rules)

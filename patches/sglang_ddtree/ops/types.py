@@ -60,6 +60,11 @@ class Accepted(NamedTuple):
             new_seq_lens=torch.empty(batch, dtype=torch.int64, device=device),
         )
 
+    def rows(self, width: int) -> torch.Tensor:
+        """Rows of the path's nodes among all nodes ``[b * W, ...]``; int64 ``[b, D]``, the root's past its end."""
+        first = torch.arange(0, len(self.index) * width, width, device=self.index.device)
+        return self.index.clamp(min=0).long() + first[:, None]
+
 
 def empty_finalized(batch: int, width: int, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
     """Uninitialised ``(positions, ancestors)`` of :func:`sglang_ddtree.ops.finalize`."""
