@@ -28,6 +28,9 @@ class DDTreeAlgorithm(CustomSpecAlgo):
     def supports_prefill_shared_read_done(self) -> bool:
         return True
 
+    def supports_grammar_overlap(self) -> bool:
+        return True
+
     def carries_draft_hidden_states(self) -> bool:
         return False
 

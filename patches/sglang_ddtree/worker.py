@@ -61,6 +61,7 @@ class DDTreeWorker(DFlashWorkerV2):
     def forward_batch_generation(self, batch, on_publish=None, **extra) -> GenerationBatchResult:
         """One step of the scheduler's batch; a prefill or an idle batch goes the inherited way."""
         decoding = not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
+        self.grammar_barrier = extra.get("grammar_barrier")
         if decoding and batch.spec_info is not None:
             return self._decode(batch, on_publish)
         result = super().forward_batch_generation(batch, on_publish, **extra)
@@ -70,7 +71,7 @@ class DDTreeWorker(DFlashWorkerV2):
     def _decode(self, batch, on_publish) -> GenerationBatchResult:
         shape, prefix_lens = self.settings, batch.seq_lens
         self.clock.start()
-        rules = StepRules(batch, self.penalties)
+        rules = StepRules(batch, self.penalties, self.grammar_barrier)
         slots = self._gather_slots(batch)
         plan = compat.SlotPlan(self, batch, slots, compat.get_reserved(batch.spec_info)[0])
         block_slots = slots[:, : shape.block_size].contiguous()

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 24, 64, 4, 2, 16, 128
 LAYERS, BLOCK, MASK = 4, 4, VOCAB - 1
 TAPS = [0, 2]
+# One token per character, enough to spell JSON; the end of the text before them, the mask after them.
+CHARACTERS = '{}[]":,012abcdefghijkl'
 SHARED, LOGIT_SCALE = 1.5, 1.6
 
 _COMMON = {
@@ -39,6 +42,18 @@ def write_pair(folder: Path, seed: int) -> tuple[Path, Path]:
     """Write both models as float32 checkpoints; returns the folders of target and drafter."""
     generator = torch.Generator().manual_seed(seed)
     return _write_target(folder / "target", generator), _write_drafter(folder / "drafter", generator)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Give a target of `write_pair` a tokenizer; without it, it is served with --skip-tokenizer-init."""
+    vocab = {"<end>": 0, **{character: number for number, character in enumerate(CHARACTERS, 1)}, "<mask>": MASK}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>", "<mask>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 def _write_target(folder: Path, generator) -> Path:
