@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.feature_requests import ASKED
+from tests.engine.pair_of_servers import ask_both
 from tests.engine.prompts import PROMPTS
 from tests.engine.server import PAIR, VERSIONS, Engine, Server, python
 from tests.simulation import greedy_answer, load_pair, pooled_accept_length, walk
@@ -53,3 +55,9 @@ def simulated(prompts):
         return pooled_accept_length(walk(pair, answer, method, budget, top_k, 8) for answer in answers)
 
     return accept_length
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def features(request, tmp_path_factory):
+    """Name of a request -> replies of the tiny pair without speculation and with the tree."""
+    return ask_both(request.param, tmp_path_factory.mktemp("features"), ASKED)
