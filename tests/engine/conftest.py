@@ -57,7 +57,7 @@ def simulated(prompts):
     return accept_length
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+@pytest.fixture(scope="session", params=VERSIONS if FULL else VERSIONS[:1])
 def features(request, tmp_path_factory):
     """Name of a request -> replies of the tiny pair without speculation and with the tree."""
     return ask_both(request.param, tmp_path_factory.mktemp("features"), ASKED)

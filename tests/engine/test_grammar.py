@@ -3,15 +3,17 @@
 import json
 import re
 
+import pytest
+
 from tests.engine.feature_requests import CONSTRAINED, REGEX
 
 EBNF_AS_REGEX = r"\[[a-d]{2,3}:[0-2](,[a-d]{2,3}:[0-2]){0,4}\]"
 
 
-def test_tokens_equal_those_without_speculation(features):
-    for name in ("constrained", "constrained and penalised"):
-        plain, tree = features[name].tokens()
-        assert tree == plain
+@pytest.mark.parametrize("name", ["constrained", "tagged", "constrained and penalised"])
+def test_tokens_equal_those_without_speculation(features, name):
+    plain, tree = features[name].tokens()
+    assert tree == plain
 
 
 def test_the_tree_took_part_in_every_kind(features):
@@ -31,6 +33,16 @@ def test_each_answer_is_valid_and_none_is_stuck(features):
             assert_fits_schema(json.loads(reply["text"]))
         else:
             assert re.fullmatch(REGEX if "regex" in entry else EBNF_AS_REGEX, reply["text"]), reply["text"]
+
+
+def test_each_tag_that_was_begun_is_kept(features):
+    texts = [one["text"] for one in features["tagged"].tree]
+    inner = r'\{"k":("hi"|12)\}'
+    begun = [rest for text in texts for rest in re.split("ab(?=.)", text)[1:]]
+    kept = [rest for rest in begun if re.match(inner + "ba", rest)]
+    assert len(kept) > 3
+    # Only the last one of a text may be cut, by the limit of its length.
+    assert len(begun) - len(kept) <= len(texts)
 
 
 def assert_fits_schema(value) -> None:

@@ -20,7 +20,7 @@ NONE = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty":
 MIXED = [
     {"frequency_penalty": 0.7, "presence_penalty": -0.4},
     {"repetition_penalty": 1.3},
-    {"frequency_penalty": -0.2, "presence_penalty": 0.9, "repetition_penalty": 0.8, "min_new_tokens": 6},
+    {"frequency_penalty": -0.2, "presence_penalty": 0.9, "repetition_penalty": 0.8, "min_new_tokens": 4},
     {},
 ]
 # What each request has committed in earlier steps; the last token is the root of its tree.
