@@ -97,6 +97,8 @@ def _refuse_layouts(args) -> None:
         raise SettingsError("DDTREE does not run with --enable-dp-attention: leave it out, or use no speculation")
     if args.enable_lora:
         raise SettingsError("DDTREE does not run with --enable-lora: leave it out, or use no speculation")
+    if args.grammar_backend == "outlines":
+        raise SettingsError("--grammar-backend outlines cannot step back from a branch: use xgrammar or llguidance")
     if args.device == "cpu" and (args.page_size or 1) != 1:
         raise SettingsError(f"DDTREE on a CPU runs with --page-size 1, not {args.page_size}")
 

@@ -50,6 +50,7 @@ def test_a_good_configuration_is_accepted(refusal, version):
         ({"SGLANG_DDTREE_BUDGET": "0"}, (), "SGLANG_DDTREE_BUDGET=0"),
         ({}, ("--speculative-dflash-block-size", "16"), "--speculative-dflash-block-size=16"),
         ({}, ("--page-size", "16"), "--page-size 1"),
+        ({}, ("--grammar-backend", "outlines"), "xgrammar or llguidance"),
         ({}, ("--decode-attention-backend", "intel_amx"), "cannot verify a tree"),
     ],
 )
