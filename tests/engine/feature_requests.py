@@ -58,10 +58,10 @@ REGEX = "[a-e]{3,9}:[012]{2,5},(ab|ba|ack){1,3}"
 EBNF = 'root ::= "[" item ("," item){0,4} "]"\nitem ::= [a-d] [a-d] [a-d]? ":" [0-2]'
 GRAMMARS = {"json_schema": SCHEMA, "regex": REGEX, "ebnf": EBNF}
 CONSTRAINED = mixed([{**ENDING, name: grammar} for name, grammar in GRAMMARS.items()] + [{}], least=80)
-TAG = """{"type": "structural_tag", "triggers": ["ab"], "structures": [{"begin": "ab", "end": "ba", "schema":
+TAG = """{"type": "structural_tag", "triggers": ["a"], "structures": [{"begin": "a", "end": "b", "schema":
 {"type": "object", "required": ["k"], "additionalProperties": false, "properties": {"k": {"enum": ["hi", 12]}}}}]}"""
 # Free text that likes to begin the tag.
-TAGGED = mixed([{**ENDING, "structural_tag": TAG, "logit_bias": bias(a=2.5, b=3.0)}], least=60)
+TAGGED = mixed([{**ENDING, "structural_tag": TAG, "logit_bias": bias(a=3.0)}], least=60)
 CONSTRAINED_AND_PENALISED = mixed([{**ENDING, "regex": REGEX, "frequency_penalty": 1.0}], LOGPROBS, least=60)
 
 STOPS = mixed(
