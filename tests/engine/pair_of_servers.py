@@ -13,7 +13,7 @@ from tests.engine.server import Engine, Server
 from tests.engine.tiny import write_pair, write_tokenizer
 
 BUDGET, TOP_K = 31, 8
-# 0.5.16 applies the masks of its default, xgrammar, on a GPU only.
+# One with each version, so that both are compared.
 GRAMMAR_BACKENDS = {"0.5.16": "llguidance", "0.5.23": "xgrammar"}
 
 

@@ -61,11 +61,10 @@ def grammar(request, tmp_path):
 
 def allowed(grammars, trees):
     """What each node of each request may choose."""
-    mask = GrammarMask(grammars, batch_of(*trees), VOCAB)
-    # What SGLang 0.5.16 applies masks of xgrammar with runs on a GPU only.
-    bits = mask.bits.view(len(trees), NODES, -1)[..., 0]
+    logits = torch.zeros(len(trees), NODES, VOCAB)
+    GrammarMask(grammars, batch_of(*trees), VOCAB).apply(logits)
     names = ["<end>", *CHARACTERS, "<mask>"]
-    return [[{name for at, name in enumerate(names) if int(row) >> at & 1} for row in rows] for rows in bits]
+    return [[{name for name, value in zip(names, node, strict=True) if value == 0} for node in one] for one in logits]
 
 
 def test_each_node_is_masked_by_the_state_after_its_path(grammar):
