@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import re
 import signal
 import socket
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import requests
@@ -20,6 +21,7 @@ from bench.arms import Launch
 from bench.errors import BenchError
 
 START_SECONDS = 400
+SERVER_PORTS = range(20000, 30000)
 ANSWER_SECONDS = 600
 PR_SET_PDEATHSIG = 1
 _ENGINE = re.compile(r"DDTREE engine: (.*)", re.IGNORECASE)
@@ -170,12 +172,12 @@ def _await(servers) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held until the last is found, so that they differ."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Ports that are free now, and below those that the kernel hands out to connections until the servers bind them."""
+    found: list[int] = []
+    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+        if len(found) == count:
+            break
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
