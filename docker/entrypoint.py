@@ -32,11 +32,10 @@ from pathlib import Path
 ALGORITHMS = ("tree", "chain", "ar")
 DEVICE = "cpu"
 KEY_FILE = Path("/tmp/server.yaml")
-# llguidance: the default grammar backend of 0.5.16 masks tokens on GPUs only and ends the server on a CPU.
 # sleep-on-idle: else an idle scheduler polls on a whole core.
 DEVICE_ARGUMENTS = """
     --device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph
-    --mem-fraction-static 0.8 --grammar-backend llguidance --sleep-on-idle --enable-metrics
+    --mem-fraction-static 0.8 --grammar-backend xgrammar --sleep-on-idle --enable-metrics
 """
 Environment = Mapping[str, str]
 

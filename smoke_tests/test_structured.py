@@ -20,8 +20,8 @@ TOKENS = 64
 LIKELY = "drafts that are accepted without asking the grammar"
 
 
-def test_json_schema(server, evidence):
-    choice = chosen(server, ASK, response_format=FORMAT)
+def test_json_schema(target, evidence):
+    choice = chosen(target, ASK, response_format=FORMAT)
     text = choice["message"].get("content") or ""
     try:
         person = json.loads(text)
@@ -32,10 +32,10 @@ def test_json_schema(server, evidence):
     evidence.say(f"{text.strip()!r} follows the schema")
 
 
-def test_tool_call(server, expected, evidence):
+def test_tool_call(target, expected, evidence):
     if not expected.tool_call:
         pytest.skip(f"the pair {expected.name} claims no tool calls")
-    choice = chosen(server, "What is the weather in Paris?", tools=[TOOL])
+    choice = chosen(target, "What is the weather in Paris?", tools=[TOOL])
     calls = choice["message"].get("tool_calls") or []
     expect(len(calls) == 1, "one tool call", excerpt(str(choice["message"])), "no --tool-call-parser for this model")
     name, arguments = calls[0]["function"]["name"], json.loads(calls[0]["function"]["arguments"])
@@ -48,12 +48,19 @@ def test_tool_call(server, expected, evidence):
     evidence.say(f"{name}({arguments})")
 
 
-def chosen(server, ask, **options):
-    """The first choice of the reply. Skips the probe when the server refuses such requests by name."""
-    path = "/v1/chat/completions"
+def chosen(target, ask, **options):
+    """The first choice of the reply. Skips the probe when a server without a tree refuses such requests by name."""
+    path, server = "/v1/chat/completions", target.server
     reply = server.send("POST", path, json=server.chat_body(ask, max_tokens=TOKENS, **options))
     if reply.status_code == 400 and "not support" in reply.text:
-        pytest.skip(f"not served, and says so: {reply.json().get('message')}")
+        refusal = reply.json().get("message")
+        expect(
+            target.facts.kind != "tree" or "--grammar-backend none" in refusal,
+            "an answer in the form that the request prescribes",
+            f"400 {excerpt(refusal)}",
+            "a plugin or patch series without grammars beside a tree",
+        )
+        pytest.skip(f"not served, and says so: {refusal}")
     expect(
         reply.status_code == 200,
         f"status 200 from {path}",

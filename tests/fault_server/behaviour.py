@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .engine import Completion, Request
-from .parse import BadRequestError
 from .recording import Trajectory
 
 Json = dict[str, Any]
@@ -29,6 +28,8 @@ class Good:
 
     # Whether the KV tokens of a request whose client leaves are lost.
     leaks_tokens = False
+    # An answer that follows the schema that the smoke tests prescribe.
+    person = '{"name": "Anna", "age": 30}'
 
     def aborted(self) -> bool:
         """A client left before its answer ended. Returns whether the place in the batch is lost with it."""
@@ -48,9 +49,7 @@ class Good:
 
     def structured(self, body: Json) -> str | None:
         """The answer to a request that prescribes its form, None to let the model answer as it likes."""
-        if body.get("response_format"):
-            raise BadRequestError("DFLASH speculative decoding does not support grammar-constrained decoding yet.")
-        return None
+        return self.person if body.get("response_format") else None
 
     def streamed(self, events: Iterator[Json]) -> Iterator[Json]:
         """The events of a streamed answer."""
@@ -74,15 +73,12 @@ class Good:
 
 
 class Structured(Good):
-    """A server without fault that also serves grammars and tool calls, which the recorded one does not."""
+    """A server without fault that also serves tool calls, which the recorded one does not."""
 
-    person = '{"name": "Anna", "age": 30}'
     call = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 
     def structured(self, body: Json) -> str | None:
-        if body.get("response_format"):
-            return self.person
-        return self.call["arguments"] if body.get("tools") else None
+        return self.call["arguments"] if body.get("tools") else super().structured(body)
 
     def replied(self, path: str, status: int, body: Any) -> tuple[int, Any]:
         if path == "/v1/chat/completions" and status == 200:

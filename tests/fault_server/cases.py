@@ -93,8 +93,9 @@ CASES = (
     Case("RunsWithoutSpeculation", {"algorithm": "DDTREE_ALGORITHM=tree"}),
     Case("UnrecordedBudget", {"accept_length_in_window": "settings that were never validated"}),
     # Grammars and tools.
-    Case("SchemaIgnored", {"json_schema": "without asking the grammar"}, claims={"tool_call": True}),
-    Case("SchemaBroken", {"json_schema": "without asking the grammar"}, claims={"tool_call": True}),
+    Case("SchemaRefused", {"json_schema": "without grammars beside a tree"}),
+    Case("SchemaIgnored", {"json_schema": "without asking the grammar"}),
+    Case("SchemaBroken", {"json_schema": "without asking the grammar"}),
     Case("ToolCallAsText", {"tool_call": "--tool-call-parser"}, claims={"tool_call": True}),
     Case("ToolArgumentsWrong", {"tool_call": "without asking the grammar"}, claims={"tool_call": True}),
     # The scheduler.

@@ -27,7 +27,7 @@ def test_nothing_fails_without_a_fault(thorough):
 
 @pytest.mark.parametrize(
     ("behaviour", "claims", "judged"),
-    [(Good, {}, {"ready", "concurrency"}), (Structured, {"tool_call": True}, {"json_schema", "tool_call"})],
+    [(Good, {}, {"ready", "concurrency", "json_schema"}), (Structured, {"tool_call": True}, {"tool_call"})],
 )
 def test_nothing_fails_in_a_quick_run(behaviour, claims, judged, tmp_path):
     outcome = suite.run(behaviour, tmp_path / "run", AS_MEANT, claims)
