@@ -138,7 +138,7 @@ def start(launches: Mapping[str, Launch], logs: Path) -> dict[str, Server]:
     """
     servers: dict[str, Server] = {}
     try:
-        for (name, launch), port in zip(launches.items(), _free_ports(len(launches)), strict=True):
+        for (name, launch), port in zip(launches.items(), free_ports(len(launches)), strict=True):
             servers[name] = Server(name, launch, port, logs / f"{name.replace(':', '-')}.log")
         _await(servers.values())
     except BaseException:
@@ -171,7 +171,7 @@ def _await(servers) -> None:
         time.sleep(0.5 if missing else 0)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that are free now, and below those that the kernel hands out to connections until the servers bind them."""
     found: list[int] = []
     for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):

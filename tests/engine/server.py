@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import random
 import shlex
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,12 +12,13 @@ from pathlib import Path
 
 import requests
 
+from bench.servers import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("CACHE_DIR", ROOT / ".cache")).resolve()
 PAIR = CACHE / "models" / "smollm2-135m"
 VERSIONS = ("0.5.16", "0.5.23")
 START_SECONDS = 300
-SERVER_PORTS = range(20000, 30000)
 
 CPU_FLAGS = shlex.split(
     "--device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph "
@@ -38,15 +37,6 @@ def environment(**extra: str) -> dict[str, str]:
     base = {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     base["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
     return {**os.environ, **base, "PYTHONPATH": str(ROOT / "docker" / "cpu"), **extra}
-
-
-def free_port() -> int:
-    """A port that is free now, and below those that the kernel hands out to connections until the server binds it."""
-    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError(f"no port is free in {SERVER_PORTS}")
 
 
 @dataclass(frozen=True)
@@ -97,7 +87,7 @@ class Server:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         handle, name = tempfile.mkstemp(prefix="engine-", suffix=".log")
         self.log = Path(name)
