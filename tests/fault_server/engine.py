@@ -116,12 +116,14 @@ class Engine:
                 self._slots.release()
 
     def answer(self, request: Request, behaviour: Good, said: str | None = None) -> Completion:
-        """The finished answer, at once; `said` stands in for a recorded one.
+        """The finished answer, at once; `said` is what a grammar prescribes, whatever the model would say.
 
         Raises MissingError when nothing is recorded for the request.
         """
-        recorded = self._recorded(request) if said is None else Trajectory.of_text(said)
-        trajectory = behaviour.says(request, recorded, lambda: self.running)
+        if said is None:
+            trajectory = behaviour.says(request, self._recorded(request), lambda: self.running)
+        else:
+            trajectory = Trajectory.of_text(said)
         cached = self._prefill(request.prompt_ids)
         return behaviour.cut(request, complete(self.tokenizer, behaviour.asked(request), trajectory, cached))
 
