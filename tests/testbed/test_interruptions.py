@@ -12,7 +12,7 @@ from tests.testbed.hosts import ROOT, run
 pytestmark = pytest.mark.slow
 LOCK = "/run/sglang-ddtree.lock"
 IMAGES = "/var/lib/sglang-ddtree/images"
-SWITCH = "Drain, stop, start"
+SWITCH = "Starting release"
 
 
 def interrupted(fleet, version, host: str, act, **settings) -> str:
@@ -39,11 +39,15 @@ def assert_converges(fleet, version, host: str) -> None:
 
 def test_status_shows_how_far_a_start_is(serving, versions):
     host, shown = serving.names[1], []
-    said = interrupted(
-        serving, versions["never-ready"], host, lambda _: shown.append(serving.status()), instance_start_s=40
-    )
+
+    def look(_) -> None:
+        # The version before may be drained first.
+        while len(shown) < 6 and "serve: loading" not in "".join(shown):
+            shown.append(serving.status())
+
+    said = interrupted(serving, versions["never-ready"], host, look, instance_start_s=60)
     assert "serves again" in said
-    lines = shown[0].splitlines()
+    lines = shown[-1].splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(host))
     assert " starting " in lines[at] and lines[at + 1].strip() == "serve: loading"
 
