@@ -11,7 +11,7 @@ from bench.arms import Arm
 from bench.contexts import Prompts
 from bench.host import Watch
 from bench.servers import Endpoint, Server
-from bench.stats import interval
+from bench.stats import interval_of
 from bench.steps import MEASURES, medians, sample
 from bench.waves import WARM_UP_TOKENS, run_wave, waves_for
 from smoke_tests.pair import Pair
@@ -85,7 +85,7 @@ class Measuring:
                 "server": _server_facts(block.servers[name]),
                 "samples": samples[name],
                 "median": medians(samples[name]),
-                "interval": {key: _interval(samples[name], key, self.load.seed) for key in MEASURES},
+                "interval": {key: interval_of(samples[name], key, self.load.seed) for key in MEASURES},
                 "answers": answers[name],
                 "serving": served[name],
                 "quality": judged[name],
@@ -127,11 +127,6 @@ def turn(names: list[str], repetition: int) -> list[str]:
     """The order of a repetition: each arm goes first equally often, so that none always follows the same one."""
     first = repetition % len(names)
     return names[first:] + names[:first]
-
-
-def _interval(samples: list[dict], measure: str, seed: int) -> list[float] | None:
-    values = [row[measure] for row in samples]
-    return None if None in values else interval(values, seed)
 
 
 def _counters(server: Endpoint) -> dict[str, float | None]:

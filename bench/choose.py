@@ -10,24 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import cost_model, options, profile, tune
+from bench import cost_model, profile, tune
 from bench.claims import points, standings
 from bench.errors import BenchError
 from bench.store import Cell, Run
-from bench.tune import Workload, parse_workload
+from bench.tune import Workload
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.choose", description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of bench.matrix")
     parser.add_argument("--profile", type=Path, required=True, help="YAML file to write")
-    parser.add_argument(
-        "--workload",
-        action="append",
-        type=options.checked(parse_workload),
-        metavar="NAME:CONTEXT:CONCURRENCY",
-        help="may be repeated (default: every point of the matrix, named after it)",
-    )
+    tune.add_workload(parser, default="every point of the matrix, named after it")
     return parser.parse_args(argv)
 
 

@@ -226,10 +226,15 @@ def read(path: Path) -> list[Point]:
     if path.is_dir():
         run = Run.read(path)
         return from_cells(run.cells(), run.settings["block_size"])
+    return from_step_cost(read_step_cost(path))
+
+
+def read_step_cost(path: Path) -> dict:
+    """The document of a file that bench.step_cost wrote. Raises BenchError for anything else."""
     document = json.loads(path.read_text())
     if "arms" not in document or "drafter" not in document:
         raise BenchError(f"{path} holds no step cost: name a file of bench.step_cost or a folder of bench.matrix")
-    return from_step_cost(document)
+    return document
 
 
 def table(found: dict) -> str:

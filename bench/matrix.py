@@ -20,6 +20,7 @@ from bench.arms import Arm, Setup, launch
 from bench.cells import Block, Measuring
 from bench.errors import BenchError
 from bench.fleet import Fleet
+from bench.progress import say
 from bench.store import Cell, Run
 from models.errors import ModelError
 from smoke_tests.pair import PairError
@@ -106,10 +107,6 @@ def measure(args: argparse.Namespace) -> bool:
 def check_prompts(measuring: Measuring, contexts: list[int]) -> None:
     """Raises BenchError for a context that holds no question, before a server is started."""
     measuring.prompts.of(min(contexts), measuring.load.questions)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def guarded(main):

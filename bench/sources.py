@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cost_model import Point, from_cells, from_step_cost
+from bench.cost_model import Point, from_cells, from_step_cost, read_step_cost
 from bench.errors import BenchError
-from bench.stats import interval
+from bench.stats import interval_of
 from bench.steps import MEASURES
 from bench.store import Cell, Run
 
@@ -45,9 +44,7 @@ def _of_run(folder: Path) -> Source:
 
 
 def _of_file(path: Path) -> Source:
-    document = json.loads(path.read_text())
-    if "arms" not in document or "drafter" not in document:
-        raise BenchError(f"{path} holds no step cost: name a file of bench.step_cost or a folder of bench.matrix")
+    document = read_step_cost(path)
     block = {"began": document["date"], "arms": list(document["arms"])}
     cells = {
         Cell(QUESTIONS_ALONE, int(count), name): {
@@ -57,7 +54,7 @@ def _of_file(path: Path) -> Source:
             "date": document["date"],
             "samples": rows,
             "median": arm["median"][count],
-            "interval": {key: _interval(rows, key) for key in MEASURES},
+            "interval": {key: interval_of(rows, key) for key in MEASURES},
             "answers": [],
             "serving": None,
             "quality": None,
@@ -69,8 +66,3 @@ def _of_file(path: Path) -> Source:
     stages = {name: arm["stages"] for name, arm in document["arms"].items() if arm.get("stages")}
     facts = {key: document.get(key) for key in _FACTS}
     return Source(path.stem, facts, dict(sorted(cells.items())), from_step_cost(document), stages)
-
-
-def _interval(rows: list[dict], measure: str) -> list[float] | None:
-    values = [row[measure] for row in rows]
-    return None if None in values else interval(values)

@@ -23,6 +23,12 @@ def interval(values: Sequence[float], seed: int = 0) -> list[float] | None:
     return _bounds(_medians(values, _draws(len(values), np.random.default_rng(seed))))
 
 
+def interval_of(samples: Sequence[dict], measure: str, seed: int = 0) -> list[float] | None:
+    """The interval of one measure of samples; None where a sample lacks it."""
+    values = [row[measure] for row in samples]
+    return None if None in values else interval(values, seed)
+
+
 def claim(ours: Sequence[float], base: Sequence[float], seed: int = 0) -> dict:
     """What samples that took turns say about ours over base, where more is better.
 

@@ -13,13 +13,13 @@ import json
 import shlex
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from bench import facts, options, stages
 from bench.arms import FORMS, Arm, Launch, Setup, launch, parse_arms
 from bench.errors import BenchError
+from bench.progress import say
 from bench.prompts import QUESTIONS, tokenised
 from bench.servers import Server, running
 from bench.step_table import ratios, table
@@ -170,10 +170,6 @@ class Bench:
             run_wave(server, waves[0], self.args.max_new_tokens, speculative=True)
 
         return stages.measure(wave, file)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -23,7 +23,8 @@ from bench.arms import Arm, parse_arms
 from bench.claims import BASELINE, Standing, standings
 from bench.errors import BenchError
 from bench.fleet import Fleet
-from bench.matrix import Matrix, guarded, say
+from bench.matrix import Matrix, guarded
+from bench.progress import say
 from bench.store import Cell, Run
 
 PRIORS = Path(__file__).with_name("priors.yaml")
@@ -48,17 +49,22 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.tune", description=__doc__.partition("\n")[0])
     options.add(parser)
     parser.add_argument("--profile", type=Path, required=True, help="YAML file to write")
+    add_workload(parser, default=", ".join(f"{n}:{c}:{k}" for n, (c, k) in WORKLOADS.items()))
+    parser.add_argument("--no-priors", action="store_true", help="leave out what others report")
+    args = parser.parse_args(argv)
+    args.workload = args.workload or [Workload(name, *point) for name, point in WORKLOADS.items()]
+    return args
+
+
+def add_workload(parser: argparse.ArgumentParser, default: str) -> None:
+    """The option --workload. default: in words, what holds without it."""
     parser.add_argument(
         "--workload",
         action="append",
         type=options.checked(parse_workload),
         metavar="NAME:CONTEXT:CONCURRENCY",
-        help=f"may be repeated (default: {', '.join(f'{n}:{c}:{k}' for n, (c, k) in WORKLOADS.items())})",
+        help=f"may be repeated (default: {default})",
     )
-    parser.add_argument("--no-priors", action="store_true", help="leave out what others report")
-    args = parser.parse_args(argv)
-    args.workload = args.workload or [Workload(name, *point) for name, point in WORKLOADS.items()]
-    return args
 
 
 def parse_workload(text: str) -> Workload:

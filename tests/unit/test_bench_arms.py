@@ -1,6 +1,5 @@
 """Which servers a list of arms starts, and what is refused before any is started."""
 
-import json
 import shlex
 
 import pytest
@@ -105,20 +104,6 @@ def test_ar_has_no_drafter():
 
 def test_extra_flags_come_last_so_that_they_win():
     assert launch(*parse_arms("tree:8:4"), setup(extra=("--page-size", "16"))).flags[-2:] == ["--page-size", "16"]
-
-
-@pytest.fixture
-def folders(tmp_path):
-    """A pair that fits, with weights of no content."""
-    shared = {"hidden_size": 8, "vocab_size": 10}
-    target = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}
-    drafter = {"architectures": ["DFlashDraftModel"], "num_target_layers": 4, "block_size": 8}
-    for role, config in (("target", target), ("drafter", drafter)):
-        (tmp_path / role).mkdir()
-        (tmp_path / role / "config.json").write_text(json.dumps(shared | config))
-        header = b"{}      "
-        (tmp_path / role / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    return ["--target", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
 
 
 @pytest.mark.parametrize(
