@@ -39,10 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[Testbed]:
-    """Three bare hosts, removed at the end. With TESTBED_KEEP they stay, and those of the last time are used."""
+    """Three bare hosts, removed at the end. With TESTBED_KEEP they stay, and those of the
+    last time are used; TESTBED_PREFIX names others, so that two checkouts can test side by side."""
     if shutil.which("docker") is None:
         pytest.fail("no Docker engine here: run scripts/docker-engine.sh")
-    hosts = Testbed("ddfleet")
+    hosts = Testbed(os.environ.get("TESTBED_PREFIX", "ddfleet"))
     keep = bool(os.environ.get("TESTBED_KEEP"))
     if not keep:
         hosts.down()
