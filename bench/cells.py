@@ -59,9 +59,10 @@ class Measuring:
         """The same with another load."""
         return Measuring(load, self.prompts, self.expected, self.target, self.device, self.logs)
 
-    def measure(self, block: Block) -> dict[str, dict]:
-        """The cells' documents by arm."""
-        prompts = self.prompts.of(block.context, self.load.questions)
+    def measure(self, block: Block, judged: Mapping[str, dict]) -> dict[str, dict]:
+        """The cells' documents by arm. judged: the quality of arms that is known at this concurrency."""
+        # Requests with the same prompt would share its KV, and find it in the GPU's cache.
+        prompts = self.prompts.of(block.context, max(self.load.questions, block.concurrency))
         waves = waves_for(prompts, block.concurrency, least=1)
         self._warm_up(block, waves)
         watch, counters = Watch(self.device), {name: _counters(server) for name, server in block.servers.items()}
@@ -72,7 +73,7 @@ class Measuring:
                 samples[name].append(row)
             watch.look()
         served = {name: self._serve(block, server) for name, server in block.servers.items()}
-        judged = {name: self._judge(block, name) for name in block.arms}
+        judged = {name: judged.get(name) or self._judge(block, name) for name in block.arms}
         host = watch.summary()
         shared = {
             **run,
@@ -120,7 +121,9 @@ class Measuring:
     def _judge(self, block: Block, name: str) -> dict | None:
         if self.expected is None:
             return None
-        return quality.measure(block.servers[name].url, self.expected, block.concurrency, block.arms[name].speculative)
+        point = {"context": block.context, "concurrency": block.concurrency, "date": facts.run()["date"]}
+        url, speculative = block.servers[name].url, block.arms[name].speculative
+        return quality.measure(url, self.expected, block.concurrency, speculative) | {"measured_at": point}
 
 
 def turn(names: list[str], repetition: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Write a profile from a matrix that is measured already: the best arm at each of its points.
+"""Write a profile from a matrix that is measured already, as bench.tune would have: by rounds of its samples.
 
 python -m bench.choose RUN --profile FILE [--workload latency:60:1]
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 from bench import cost_model, profile, tune
-from bench.claims import points, standings
+from bench.claims import Standing, points, standings
 from bench.errors import BenchError
+from bench.stats import interval
 from bench.store import Cell, Run
 from bench.tune import Workload
 
@@ -36,11 +39,28 @@ def profile_of(run: Run, workloads: Sequence[Workload]) -> dict:
             raise BenchError(f"--workload {workload.name} is at a point without cells: use one of {known}")
     parts = {}
     for workload in wanted:
-        found = standings(cells, workload.context, workload.concurrency)
-        history = [tune.history_line(run.settings["samples"], found)]
-        parts[workload.name] = tune.part(workload, found, history)
+        point = (workload.context, workload.concurrency)
+        here = {cell: found for cell, found in cells.items() if (cell.context, cell.concurrency) == point}
+        names = [cell.arm for cell in here]
+        parts[workload.name] = tune.search(workload, names, run.settings["samples"], partial(_round, here))
     found = profile.build(run.settings, run.folder, parts, priors={})
     return found | {"adaptive": _adaptive(run, cells, {workload.context for workload in wanted})}
+
+
+def _round(cells: dict[Cell, dict], samples: int, names: list[str]) -> dict[str, Standing]:
+    """What a round of the tuner would have seen: the first samples of the arms that are left."""
+    seen = {}
+    for cell, found in cells.items():
+        if cell.arm in names:
+            first = found["samples"][:samples]
+            speeds = [sample["tokens_per_s"] for sample in first]
+            figures = {
+                "median": {"tokens_per_s": round(median(speeds), 4)},
+                "interval": {"tokens_per_s": interval(speeds)},
+            }
+            seen[cell] = found | {"samples": first} | figures
+    point = next(iter(seen))
+    return standings(seen, point.context, point.concurrency)
 
 
 def _adaptive(run: Run, cells: dict[Cell, dict], contexts: set[int]) -> dict:
@@ -59,13 +79,15 @@ def _adaptive(run: Run, cells: dict[Cell, dict], contexts: set[int]) -> dict:
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     try:
-        found = profile_of(Run.read(args.run), args.workload or [])
+        run = Run.read(args.run)
+        found = profile_of(run, args.workload or [])
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     profile.write(args.profile, found)
+    share = tune.shortfall(found, run.cells())
     for name, row in found["workloads"].items():
-        print(f"{name}: {row['arm']}, {row['tokens_per_s']} tokens per second")
+        print(f"{name}: {row['arm']}, {row['tokens_per_s']} tokens per second, {share[name]} of the fastest there")
     return 0
 
 

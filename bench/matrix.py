@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 
 from bench import options
-from bench.arms import Arm, Setup, launch
+from bench.arms import Arm
 from bench.cells import Block, Measuring
 from bench.errors import BenchError
 from bench.fleet import Fleet
@@ -43,8 +43,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 class Matrix:
     """Measures the cells of a run that are not done."""
 
-    def __init__(self, run: Run, fleet: Fleet, arms: list[Arm], common: Setup, measuring: Measuring) -> None:
-        self.run, self.fleet, self.common, self.measuring = run, fleet, common, measuring
+    def __init__(self, run: Run, fleet: Fleet, arms: list[Arm], measuring: Measuring) -> None:
+        self.run, self.fleet, self.measuring = run, fleet, measuring
         self.arms = {arm.name: arm for arm in arms}
         self.longest_s = 0.0
 
@@ -64,21 +64,26 @@ class Matrix:
         names = [cell.arm for cell in cells]
         servers = self.fleet.up(names)
         arms = {name: self.arms[name] for name in names}
-        found = self.measuring.measure(Block(arms, servers, cells[0].context, cells[0].concurrency))
+        block = Block(arms, servers, cells[0].context, cells[0].concurrency)
+        found = self.measuring.measure(block, self.judged(block.concurrency))
         for cell in cells:
             served = found[cell.arm]["server"]["dtype"]
             self.run.write(cell, self._settings_of(cell.arm) | {"dtype": served} | found[cell.arm])
         self.longest_s = max(self.longest_s, time.monotonic() - began)
 
+    def judged(self, concurrency: int) -> dict[str, dict]:
+        """Quality by arm as another context's cell has it: what is asked for it does not depend on the context."""
+        known = ((cell, found["quality"]) for cell, found in self.run.cells().items())
+        return {cell.arm: quality for cell, quality in known if quality and cell.concurrency == concurrency}
+
     def _settings_of(self, name: str) -> dict:
         """All that is needed to measure the cell again."""
-        started = launch(self.arms[name], self.common)
-        own = name in self.fleet.launches
+        started = self.fleet.launches.get(name)
         return {
             "run": self.run.settings,
-            "flags": shlex.join(started.flags) if own else None,
-            "environment": started.environment if own else None,
-            "note": started.note if own else None,
+            "flags": shlex.join(started.flags) if started else None,
+            "environment": started.environment if started else None,
+            "note": started.note if started else None,
         }
 
 
@@ -92,7 +97,7 @@ def measure(args: argparse.Namespace) -> bool:
     measuring = options.measuring(args, logs)
     check_prompts(measuring, args.contexts)
     with options.fleet(args, common, logs) as fleet:
-        matrix = Matrix(run, fleet, args.arms, common, measuring)
+        matrix = Matrix(run, fleet, args.arms, measuring)
         blocks = list(matrix.left(args.contexts, args.concurrency))
         say(f"{sum(map(len, blocks))} cells in {len(blocks)} blocks to measure")
         for number, cells in enumerate(blocks, 1):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bench import facts, serving
-from bench.arms import FORMS, Setup, launch, parse_arms
+from bench.arms import FORMS, Launch, Setup, launch, parse_arms
 from bench.cells import Load, Measuring
 from bench.contexts import Prompts
 from bench.errors import BenchError
@@ -39,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-quality", action="store_true", help="measure speed alone; tune refuses such cells")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--side-by-side", type=int, default=16, help="most servers at once (default 16)")
+    parser.add_argument("--gpus", type=int, default=1, help="cards to spread the servers over (default 1)")
     parser.add_argument("--pool-tokens", type=int, help="KV pool of each server (default: what the requests need)")
     parser.add_argument("--server-flags", default="", help="more flags for every server, as one string")
     parser.add_argument("--seed", type=int, default=0, help="of prompts and intervals (default 0)")
@@ -73,7 +76,7 @@ def counts(flag: str):
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what cannot be measured, before a server is started. Raises BenchError or ModelError."""
-    least = {"samples": 1, "max_new_tokens": 4, "questions": 1, "serving_requests": 0, "side_by_side": 1}
+    least = {"samples": 1, "max_new_tokens": 4, "questions": 1, "serving_requests": 0, "side_by_side": 1, "gpus": 1}
     for name, bound in least.items():
         if getattr(args, name) < bound:
             raise BenchError(f"--{name.replace('_', '-')} {getattr(args, name)} is too low: use at least {bound}")
@@ -107,7 +110,18 @@ def fleet(args: argparse.Namespace, common: Setup, logs: Path) -> Fleet:
         if arm.name in urls:
             check_remote(arm, urls[arm.name])
     own = {arm.name: launch(arm, common) for arm in args.arms if arm.name not in urls}
-    return Fleet(own, urls, logs, args.side_by_side)
+    return Fleet(spread(own, args.gpus), urls, logs, args.side_by_side)
+
+
+def spread(launches: Mapping[str, Launch], gpus: int) -> dict[str, Launch]:
+    """Each server on a card of its own as far as there are `gpus`, then in turns."""
+    if gpus == 1:
+        return dict(launches)
+    numbered = enumerate(launches.items())
+    return {
+        name: replace(launch, environment=launch.environment | {"CUDA_VISIBLE_DEVICES": str(number % gpus)})
+        for number, (name, launch) in numbered
+    }
 
 
 def measuring(args: argparse.Namespace, logs: Path) -> Measuring:
@@ -144,6 +158,7 @@ def settings(args: argparse.Namespace, what: str, **axes) -> dict:
                 "pair",
                 "no_quality",
                 "device",
+                "gpus",
                 "pool_tokens",
                 "server_flags",
                 "seed",

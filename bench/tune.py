@@ -179,9 +179,7 @@ class Tuner:
         run = Run.begin(self.args.run / f"{workload.name}-{samples}", self.settings | {"samples": samples})
         last = samples == self.args.samples
         load = replace(self.measuring.load, samples=samples, serving_requests=self.args.serving_requests if last else 0)
-        matrix = Matrix(
-            run, fleet, [arm for arm in self.arms if arm.name in names], self.common, self.measuring.with_load(load)
-        )
+        matrix = Matrix(run, fleet, [arm for arm in self.arms if arm.name in names], self.measuring.with_load(load))
         for cells in matrix.left([workload.context], [workload.concurrency]):
             matrix.measure(cells)
         say(f"{workload.name}: {samples} samples of {', '.join(names)}")

@@ -9,6 +9,7 @@ from bench.arms import Launch
 from bench.cells import turn
 from bench.errors import BenchError
 from bench.fleet import Fleet
+from bench.store import Cell, Run
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,23 @@ def test_arms_come_up_in_groups_of_what_fits(tmp_path):
     assert fleet(tmp_path, 16).groups(arms) == [arms]
     assert fleet(tmp_path, 3).groups(arms) == [arms[:3], arms[3:]]
     assert fleet(tmp_path, 1).groups(arms) == [[arm] for arm in arms]
+
+
+def test_servers_are_spread_over_the_cards_in_turns():
+    launches = {name: Launch([], {"A": "b"}) for name in ("ar", "chain", "tree:8:4")}
+    placed = options.spread(launches, gpus=2)
+    assert [launch.environment["CUDA_VISIBLE_DEVICES"] for launch in placed.values()] == ["0", "1", "0"]
+    assert all(launch.environment["A"] == "b" for launch in placed.values())
+    assert options.spread(launches, gpus=1) == launches
+
+
+def test_quality_is_asked_once_per_arm_and_requests_at_once(tmp_path):
+    run = Run.begin(tmp_path, {})
+    run.write(Cell(60, 8, "ar"), {"quality": {"known": 1}})
+    run.write(Cell(60, 1, "ar"), {"quality": {"known": 2}})
+    run.write(Cell(60, 8, "chain"), {"quality": None})
+    found = matrix.Matrix(run, fleet(tmp_path, 1), [], None)
+    assert found.judged(8) == {"ar": {"known": 1}}
 
 
 def test_each_arm_goes_first_equally_often():

@@ -140,10 +140,11 @@ def test_empty_run_and_wrong_file_are_refused(tmp_path, capsys):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_profile_of_a_measured_matrix(run, tmp_path):
+def test_profile_of_a_measured_matrix(run, tmp_path, capsys):
     profile = tmp_path / "profile.yaml"
     arguments = [str(run), "--profile", str(profile), "--workload", "latency:60:1"]
     assert choose.main(arguments) == 0
+    assert "1.0 of the fastest there" in capsys.readouterr().out
     found = yaml.safe_load(profile.read_text())
     assert found["workloads"]["latency"]["settings"] == {"algorithm": "tree", "budget": 8, "top_k": 4}
     assert found["workloads"]["latency"]["rounds"][0]["arms"]["tree:16:4"]["quality"] == "worse"
