@@ -48,15 +48,17 @@ class Matrix:
         self.arms = {arm.name: arm for arm in arms}
         self.longest_s = 0.0
 
-    def left(self, contexts: list[int], concurrencies: list[int]) -> Iterator[list[Cell]]:
-        """The cells that are not done, in blocks that are measured together; all blocks of a group in a row."""
+    def left(self, points: list[tuple[int, int]]) -> Iterator[list[Cell]]:
+        """The cells that are not done, in blocks that are measured together; all blocks of a group in a row.
+
+        points: (context, concurrency).
+        """
         for group in self.fleet.groups(list(self.arms)):
-            for context in contexts:
-                for concurrency in concurrencies:
-                    cells = [Cell(context, concurrency, name) for name in group]
-                    missing = [cell for cell in cells if not self.run.done(cell)]
-                    if missing:
-                        yield missing
+            for context, concurrency in points:
+                cells = [Cell(context, concurrency, name) for name in group]
+                missing = [cell for cell in cells if not self.run.done(cell)]
+                if missing:
+                    yield missing
 
     def measure(self, cells: list[Cell]) -> None:
         """Measure and store one block."""
@@ -98,7 +100,7 @@ def measure(args: argparse.Namespace) -> bool:
     check_prompts(measuring, args.contexts)
     with options.fleet(args, common, logs) as fleet:
         matrix = Matrix(run, fleet, args.arms, measuring)
-        blocks = list(matrix.left(args.contexts, args.concurrency))
+        blocks = list(matrix.left(fitting(args)))
         say(f"{sum(map(len, blocks))} cells in {len(blocks)} blocks to measure")
         for number, cells in enumerate(blocks, 1):
             if args.stop_after and time.monotonic() - began + matrix.longest_s > args.stop_after:
@@ -107,6 +109,22 @@ def measure(args: argparse.Namespace) -> bool:
             point = f"context {cells[0].context}, {cells[0].concurrency} at once"
             say(f"block {number} of {len(blocks)} done: {point}, {', '.join(cell.arm for cell in cells)}")
     return True
+
+
+def fitting(args: argparse.Namespace) -> list[tuple[int, int]]:
+    """The points (context, concurrency) whose requests fit into --pool-tokens together; says which do not.
+
+    What does not fit would be retracted and prefilled again in the middle of a sample.
+    """
+    found = []
+    for context in args.contexts:
+        for concurrency in args.concurrency:
+            tokens = concurrency * options.setup(args, [context], [concurrency]).request_tokens
+            if args.pool_tokens and tokens > args.pool_tokens:
+                say(f"context {context}, {concurrency} at once left out: needs --pool-tokens {tokens}")
+            else:
+                found.append((context, concurrency))
+    return found
 
 
 def check_prompts(measuring: Measuring, contexts: list[int]) -> None:

@@ -180,7 +180,7 @@ class Tuner:
         last = samples == self.args.samples
         load = replace(self.measuring.load, samples=samples, serving_requests=self.args.serving_requests if last else 0)
         matrix = Matrix(run, fleet, [arm for arm in self.arms if arm.name in names], self.measuring.with_load(load))
-        for cells in matrix.left([workload.context], [workload.concurrency]):
+        for cells in matrix.left([(workload.context, workload.concurrency)]):
             matrix.measure(cells)
         say(f"{workload.name}: {samples} samples of {', '.join(names)}")
         cells = {cell: found for cell, found in run.cells().items() if cell.arm in names}

@@ -72,6 +72,13 @@ def test_quality_is_asked_once_per_arm_and_requests_at_once(tmp_path):
     assert found.judged(8) == {"ar": {"known": 1}}
 
 
+def test_points_that_do_not_fit_into_the_pool_are_left_out_by_name(folders, tmp_path, capsys):
+    axes = ["--contexts", "60,1024", "--concurrency", "1,8", "--max-new-tokens", "64", "--pool-tokens", "9000"]
+    args = matrix.parse_args([*folders, "--arms", "ar", "--run", str(tmp_path), "--device", "cpu", *axes])
+    assert matrix.fitting(args) == [(60, 1), (60, 8), (1024, 1)]
+    assert "context 1024, 8 at once left out: needs --pool-tokens 12800" in capsys.readouterr().err
+
+
 def test_each_arm_goes_first_equally_often():
     arms = ["ar", "chain", "tree:8:4"]
     turns = [turn(arms, repetition) for repetition in range(6)]
