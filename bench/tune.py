@@ -140,7 +140,8 @@ def _line(standing: Standing) -> dict:
 
 def engine_settings(arm: Arm) -> dict:
     """An instance's settings of the inventory; what the arm leaves to the server is left out."""
-    named = {key: getattr(arm, key) for key in ("budget", "top_k", "block_size", "window", "page_size")}
+    named = {key: getattr(arm, key) for key in ("budget", "top_k", "block_size", "page_size")}
+    named["draft_window"] = arm.window
     return {"algorithm": arm.kind} | {key: value for key, value in named.items() if value is not None}
 
 
