@@ -123,20 +123,21 @@ def _host(host: dict | None) -> str:
 
 
 def _categories(cells: Mapping[Cell, dict]) -> str:
+    # Cells of other contexts share what was measured once.
     rows = {
-        cell: row["quality"]["accept_length"]
+        (cell.arm, cell.concurrency): row["quality"]["accept_length"]
         for cell, row in cells.items()
         if row["quality"] and row["quality"]["accept_length"]
     }
     if not rows:
         return ""
     names = sorted({name for lengths in rows.values() for name in lengths})
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("arm", "context", "at once", *names))
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("arm", "at once", *names))
     body = "".join(
-        f"<tr><td>{escape(cell.arm)}</td><td>{cell.context}</td><td>{cell.concurrency}</td>"
+        f"<tr><td>{escape(arm)}</td><td>{concurrency}</td>"
         + "".join(f"<td>{lengths[name]:.3f}</td>" for name in names)
         + "</tr>"
-        for cell, lengths in rows.items()
+        for (arm, concurrency), lengths in rows.items()
     )
     return f"<p>Tokens per verify step by category of prompts:</p><table><tr>{head}</tr>{body}</table>"
 

@@ -42,25 +42,36 @@ def throughput(cells: Mapping[Cell, dict]) -> str:
 
 
 def accept_lengths(cells: Mapping[Cell, dict]) -> str | None:
-    """Accept length over the tree's budget by top-k, the chain as a line across; None without a tree."""
-    rows = {}
+    """Accept length over the tree's budget by top-k, one panel per context, the chain as a line across.
+
+    None without a tree.
+    """
+    rows: dict[int, dict[str, dict[int | None, list[float]]]] = {}
     for cell, found in cells.items():
         (arm,) = parse_arms(cell.arm)
         if found["median"]["accept_length"] is not None:
             key = "chain" if arm.kind == "chain" else f"tree, top-k {arm.top_k}"
-            rows.setdefault(key, {}).setdefault(arm.budget, []).append(found["median"]["accept_length"])
-    if not any(key != "chain" for key in rows):
+            at = rows.setdefault(cell.context, {}).setdefault(key, {})
+            at.setdefault(arm.budget, []).append(found["median"]["accept_length"])
+    if not any(key != "chain" for keys in rows.values() for key in keys):
         return None
-    figure, (panel,) = _panels(1)
-    for key, budgets in sorted(rows.items()):
+    figure, panels = _panels(len(rows))
+    for panel, (context, keys) in zip(panels, sorted(rows.items()), strict=True):
+        _accept_panel(panel, keys)
+        panel.set(
+            xlabel="budget (nodes without the root)", ylabel="tokens per verify step", title=context_name(context)
+        )
+    return _svg(figure)
+
+
+def _accept_panel(panel, keys: Mapping[str, Mapping[int | None, Sequence[float]]]) -> None:
+    for key, budgets in sorted(keys.items()):
         if key == "chain":
             panel.axhline(_mean(budgets[None]), color="black", linestyle="--", label="chain")
         else:
             xs = sorted(budgets)
             panel.plot(xs, [_mean(budgets[x]) for x in xs], marker="o", label=key)
-    panel.set(xlabel="budget (nodes without the root)", ylabel="tokens per verify step")
     panel.legend(fontsize=8)
-    return _svg(figure)
 
 
 def stages(split: Mapping[str, Mapping[str, dict]]) -> str:
