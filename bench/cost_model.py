@@ -4,11 +4,12 @@
 
 A step of `b` requests, each verifying `w` nodes behind `c` tokens, takes
 
-    fixed[kind] + request[kind] b + context[kind] b c / 1000 + max(weights, node b w)     milliseconds
+    fixed[kind] + request[kind] b + (serial[kind] + context[kind] b) c / 1000 + max(weights, node b w)     milliseconds
 
 Reading the weights takes `weights` however few nodes there are; from some width on the arithmetic takes longer, `node`
 for each (the roofline). Both are the target's, so all kinds (ar, chain, tree) share them. The rest is the kind's own:
-drafting, building the tree, attention, launches.
+drafting, building the tree, launches, and attention. That is paid for every request, and once more as latency: a kernel
+that does not split a request's KV walks through all of it however idle the card is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bench.errors import BenchError
 from bench.store import Cell, Run
 
 SHARED = 2  # weights, node
-OWN = 3  # fixed, request, context
+OWN = ("fixed", "request", "serial", "context")
 #: Starts of the fit as shares of the smallest step: the roofline's kink has local minima.
 _STARTS = ((0.2, 0.001), (0.4, 0.004), (0.4, 0.02), (0.6, 0.002))
 
@@ -57,18 +58,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Model:
-    """Fitted costs in milliseconds; own holds (fixed, request, context) by kind."""
+    """Fitted costs in milliseconds; own holds those of OWN by kind."""
 
     weights: float
     node: float
-    own: dict[str, tuple[float, float, float]]
+    own: dict[str, tuple[float, float, float, float]]
 
     def ms(self, kind: str, batch: int, width: int, context: int) -> float:
         """Milliseconds of one step. Raises BenchError for a kind that was not measured."""
         if kind not in self.own:
             raise BenchError(f"no step of {kind} was measured, only {', '.join(self.own)}: add such an arm")
-        fixed, request, per_context = self.own[kind]
-        own = fixed + request * batch + per_context * batch * context / 1000
+        fixed, request, serial, per_context = self.own[kind]
+        own = fixed + request * batch + (serial + per_context * batch) * context / 1000
         return own + max(self.weights, self.node * batch * width)
 
     def tokens_per_s(self, kind: str, batch: int, width: int, context: int, committed: float) -> float:
@@ -79,8 +80,8 @@ class Model:
 def fit(points: Sequence[Point]) -> Model:
     """Least squares of relative errors, no cost below zero.
 
-    A kind measured at a single context has no context cost: its `fixed` and `request` hold what there is. Raises
-    BenchError for too few points.
+    A kind measured at a single context has no context costs, and one measured at a single batch size none by request:
+    the others hold what there is. Raises BenchError for too few points.
     """
     kinds = sorted({point.kind for point in points})
     if len(points) < len(kinds) + SHARED:
@@ -94,7 +95,9 @@ def fit(points: Sequence[Point]) -> Model:
 
     fits = [
         least_squares(
-            residuals, [least * w, least * n, *([least * 0.3, least * 0.01, 0.01] * len(kinds))], bounds=(0, np.inf)
+            residuals,
+            [least * w, least * n, *([least * 0.3, least * 0.01, 0.01, 0.01] * len(kinds))],
+            bounds=(0, np.inf),
         )
         for w, n in _STARTS
     ]
@@ -123,13 +126,14 @@ def adaptive(points: Sequence[Point], context: int) -> dict[int, str]:
     return {batch: max(arms, key=lambda name: speed(name, batch)) for batch in wanted}
 
 
-def _identifiable(points: Sequence[Point], kind: str) -> tuple[int, int, int]:
+def _identifiable(points: Sequence[Point], kind: str) -> tuple[int, int, int, int]:
     mine = [point for point in points if point.kind == kind]
-    return 1, int(len({p.batch for p in mine}) > 1), int(len({p.context for p in mine}) > 1)
+    batches, contexts = (len({getattr(p, axis) for p in mine}) > 1 for axis in ("batch", "context"))
+    return 1, int(batches), int(batches and contexts), int(contexts)
 
 
 def _model(values: np.ndarray, kinds: Sequence[str]) -> Model:
-    own = {kind: tuple(map(float, values[SHARED + OWN * i :][:OWN])) for i, kind in enumerate(kinds)}
+    own = {kind: tuple(map(float, values[SHARED + len(OWN) * i :][: len(OWN)])) for i, kind in enumerate(kinds)}
     return Model(float(values[0]), float(values[1]), own)
 
 
@@ -203,10 +207,7 @@ def describe(points: Sequence[Point]) -> dict:
         "unit": "milliseconds per step",
         "weights": round(model.weights, 4),
         "node": round(model.node, 6),
-        "own": {
-            kind: dict(zip(("fixed", "request", "context"), (round(v, 4) for v in values), strict=True))
-            for kind, values in model.own.items()
-        },
+        "own": {kind: dict(zip(OWN, (round(v, 4) for v in values), strict=True)) for kind, values in model.own.items()},
         "cells": len(points),
         "left_out": {
             "ms": _errors(rows, "ms_error"),

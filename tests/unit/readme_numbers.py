@@ -33,20 +33,12 @@ def speed(name: str, count: int, file: str = COST) -> float:
     return arm(name, count, "tokens_per_s", file)
 
 
-def over(pair: str, key: str) -> float:
-    return result(COST)["ratios"]["1"][pair][key]["of_medians"]
-
-
 def budget(name: str, file: str = COST) -> float:
     return int(result(file)["arms"][name]["engine"]["budget"])
 
 
 def stage(name: str) -> float:
     return result(STAGES)["arms"]["tree:16:4"]["stages"]["1"][f"{name}_ms"]
-
-
-def at_once(count: int) -> float:
-    return {int(key): int(key) for key in result(COST)["ratios"]}[count]
 
 
 def cases(groups=COMPARED) -> list[dict]:
@@ -77,27 +69,60 @@ def passed_on_cpu(alone: bool) -> list[float]:
     return [run["seconds"] for run in runs if (run["beside"] == "nothing") is alone]
 
 
-def row(count: int, *names: str):
-    return [lambda: at_once(count), *(lambda name=name: speed(name, count) for name in names)]
+def cell(context: int, count: int, name: str) -> dict:
+    return result(f"{CELLS}/cells/{name.replace(':', '-')}_context{context}_at{count}")
 
 
-TABLE = ("ar", "chain", "tree:8:4", "tree:16:4", "tree:31:8")
+def cell_speed(context: int, count: int, name: str) -> float:
+    return cell(context, count, name)["median"]["tokens_per_s"]
+
+
+def accepted(context: int, count: int, name: str) -> float:
+    return cell(context, count, name)["median"]["accept_length"]
+
+
+def cell_budget(name: str) -> int:
+    return int(cell(60, 1, name)["server"]["engine"]["budget"])
+
+
+def axis(name: str, value: int) -> int:
+    return cell(60, 1, "ar")["run"][name][cell(60, 1, "ar")["run"][name].index(value)]
+
+
+def row(context: int, count: int) -> list:
+    speeds = (lambda name=name: cell_speed(context, count, name) for name in TABLE)
+    return [lambda: axis("contexts", context), lambda: axis("concurrencies", count), *speeds]
+
+
+def own_cost(kind: str, name: str) -> float:
+    return result(COSTS)["own"][kind][name]
+
+
+CELLS, COSTS = "2026-11-30-h200-matrix", "2026-11-30-h200-cost-model"
+TABLE = ("ar", "chain", "tree:4:4", "tree:8:4", "tree:16:4", "tree:32:8")
+POINTS = [(c, n) for c in (60, 1024, 4096) for n in (1, 8, 32, 64) if (c, n) != (4096, 64)]
 
 HOW_FAST = [
-    lambda: result(COST)["versions"]["sglang"],
+    lambda: cell(60, 1, "ar")["server"]["sglang"],
     lambda: result(COST)["target"]["parameters"] / 1e9,
-    lambda: result(COST)["repetitions"],
-    *(lambda name=name: budget(name) for name in TABLE[2:]),
-    *row(1, *TABLE),
-    *row(8, *TABLE),
-    *row(32, *TABLE),
-    lambda: budget("tree:16:4"),
-    lambda: over("tree:16:4 / chain", "tokens_per_s"),
-    lambda: over("tree:16:4 / ar", "tokens_per_s"),
-    lambda: over("tree:16:4 / chain", "ms_per_step"),
-    lambda: at_once(32),
-    lambda: arm("chain", 32, "accept_length"),
-    lambda: arm("tree:16:4", 32, "accept_length"),
+    lambda: cell(60, 1, "ar")["run"]["samples"],
+    *(lambda name=name: cell_budget(name) for name in TABLE[2:]),
+    *(source for point in POINTS for source in row(*point)),
+    lambda: cell_budget("tree:32:8"),
+    lambda: cell_speed(60, 1, "tree:32:8") / cell_speed(60, 1, "ar"),
+    lambda: cell_speed(60, 1, "tree:32:8") / cell_speed(60, 1, "chain"),
+    lambda: axis("concurrencies", 32),
+    lambda: accepted(60, 32, "chain"),
+    lambda: accepted(60, 32, "tree:32:8"),
+    lambda: cell_budget("tree:32:8"),
+    lambda: own_cost("tree", "serial"),
+    lambda: 1000,
+    lambda: own_cost("tree", "context"),
+    lambda: own_cost("ar", "serial"),
+    lambda: own_cost("ar", "context"),
+    lambda: result(COSTS)["left_out"]["ms"]["median"] * 100,
+    lambda: axis("contexts", 4096),
+    lambda: accepted(4096, 8, "chain"),
     lambda: budget("tree:16:4", STAGES),
     *(lambda name=name: stage(name) for name in ("draft", "tree", "verify", "accept", "commit")),
     lambda: arm("tree:16:4", 1, "ms_per_step", STAGES),

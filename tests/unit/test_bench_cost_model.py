@@ -9,7 +9,8 @@ from bench.cost_model import Model, Point, adaptive, describe, fit, left_out, re
 from bench.errors import BenchError
 
 H200 = Path(__file__).parents[2] / "bench" / "results" / "2026-11-29-h200-step-cost.json"
-OWN = {"ar": (1.5, 0.01, 0.02), "chain": (2.7, 0.09, 0.03), "tree": (2.9, 0.2, 0.05)}
+MATRIX = H200.parent / "2026-11-30-h200-matrix"
+OWN = {"ar": (1.5, 0.01, 0.0, 0.02), "chain": (2.7, 0.09, 1.8, 0.03), "tree": (2.9, 0.2, 2.1, 0.05)}
 TRUE = Model(weights=2.6, node=0.014, own=OWN)
 KINDS = {"ar": (1,), "chain": (8,), "tree": (5, 9, 17, 33)}
 
@@ -46,15 +47,21 @@ def test_a_wrong_cell_stands_out_because_it_is_predicted_without_itself():
     assert max(range(len(errors)), key=errors.__getitem__) == 20
 
 
-def test_measured_cells_of_the_h200_are_predicted_without_themselves():
-    found = describe(read(H200))
-    assert found["left_out"]["ms"]["cells"] == found["cells"] == 18
+@pytest.mark.parametrize(("source", "cells"), [(H200, 18), (MATRIX, 66)])
+def test_measured_cells_of_the_h200_are_predicted_without_themselves(source, cells):
+    found = describe(read(source))
+    assert found["left_out"]["ms"]["cells"] == found["cells"] == cells
     readme = (H200.parents[1] / "README.md").read_text()
     for errors in (found["left_out"]["ms"], found["left_out"]["tokens_per_s"]):
         assert errors["median"] < 0.05 and errors["worst"] < 0.20
         assert f"{errors['median']:.1%}" in readme and f"{errors['worst']:.1%}" in readme
     # 13 GB of weights take 2.7 ms at 4.8 TB/s.
     assert found["weights"] == pytest.approx(2.7, rel=0.15)
+
+
+def test_the_verify_pass_walks_through_a_context_that_plain_decoding_splits():
+    own = json.loads((H200.parent / "2026-11-30-h200-cost-model.json").read_text())["own"]
+    assert own["chain"]["serial"] > 20 * own["ar"]["serial"] and own["tree"]["serial"] > 20 * own["ar"]["serial"]
 
 
 def test_adaptive_table_of_the_h200_is_close_to_the_best_measured():
