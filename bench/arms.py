@@ -98,6 +98,13 @@ def parse_arms(text: str) -> list[Arm]:
     return arms
 
 
+def engine_settings(arm: Arm) -> dict:
+    """An instance's settings of the inventory; what the arm leaves to the server is left out."""
+    named = {key: getattr(arm, key) for key in ("budget", "top_k", "block_size", "page_size")}
+    named["draft_window"] = arm.window
+    return {"algorithm": arm.kind} | {key: value for key, value in named.items() if value is not None}
+
+
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of arms as a table shows them: ar, chain, then trees by rising budget."""
     rank = {"ar": 0, "chain": 1, "tree": 2}

@@ -36,6 +36,9 @@ class Fleet:
         groups = [own[i : i + self.side_by_side] for i in range(0, len(own), self.side_by_side)] or [[]]
         return [[*(name for name in names if name in self._remote), *groups[0]], *groups[1:]]
 
+    def deployment(self) -> None:
+        """None: these servers were started for the run, or by somebody else."""
+
     def up(self, names: Iterable[str]) -> dict[str, Endpoint]:
         """The servers of a group, ready to be asked."""
         own = [name for name in names if name not in self._remote]

@@ -83,6 +83,7 @@ class Matrix:
         started = self.fleet.launches.get(name)
         return {
             "run": self.run.settings,
+            "deployment": self.fleet.deployment(),
             "flags": shlex.join(started.flags) if started else None,
             "environment": started.environment if started else None,
             "note": started.note if started else None,

@@ -13,6 +13,7 @@ from bench import facts, serving
 from bench.arms import FORMS, Launch, Setup, launch, parse_arms
 from bench.cells import Load, Measuring
 from bench.contexts import Prompts
+from bench.deployed import Deployed
 from bench.errors import BenchError
 from bench.fleet import Fleet, check_remote
 from bench.serving import Slo
@@ -48,6 +49,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", action="append", default=[], metavar="ARM=URL", help="an arm that runs already; may be repeated"
     )
+    parser.add_argument(
+        "--deploy", metavar="HOST:INSTANCE", help="instance of the inventory that is rolled out as each arm in turn"
+    )
+    parser.add_argument("--inventory", type=Path, help="of Ansible, for --deploy (default: the kit's)")
 
 
 def checked(parse):
@@ -86,6 +91,12 @@ def check(args: argparse.Namespace) -> None:
             check_folders(args.target, args.drafter, arm.block_size)
         if args.device == "cpu" and arm.eager:
             raise BenchError(f"--arms names {arm.name} and a CPU has no CUDA graphs: leave :eager out")
+        if args.deploy and arm.eager:
+            raise BenchError(
+                f"--arms names {arm.name} and no instance is deployed without CUDA graphs: leave :eager out"
+            )
+    if args.deploy and (args.url or ":" not in args.deploy):
+        raise BenchError(f"--deploy {args.deploy}: use HOST:INSTANCE, without --url")
     _urls(args)
 
 
@@ -103,8 +114,10 @@ def setup(args: argparse.Namespace, contexts: list[int], concurrencies: list[int
     )
 
 
-def fleet(args: argparse.Namespace, common: Setup, logs: Path) -> Fleet:
+def fleet(args: argparse.Namespace, common: Setup, logs: Path) -> Fleet | Deployed:
     """The servers; running ones are asked what they are. Raises BenchError."""
+    if args.deploy:
+        return Deployed(args.deploy, args.inventory, args.arms, logs)
     urls = _urls(args)
     for arm in args.arms:
         if arm.name in urls:
@@ -159,6 +172,7 @@ def settings(args: argparse.Namespace, what: str, **axes) -> dict:
                 "no_quality",
                 "device",
                 "gpus",
+                "deploy",
                 "pool_tokens",
                 "server_flags",
                 "seed",

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from bench import options, profile
-from bench.arms import Arm, parse_arms
+from bench.arms import Arm, engine_settings, parse_arms
 from bench.claims import BASELINE, Standing, standings
 from bench.errors import BenchError
 from bench.fleet import Fleet
@@ -136,13 +136,6 @@ def history_line(samples: int, found: dict[str, Standing]) -> dict:
 def _line(standing: Standing) -> dict:
     line = {"tokens_per_s": standing.tokens_per_s, "quality": standing.quality}
     return line | ({} if standing.eligible else {"why": standing.why})
-
-
-def engine_settings(arm: Arm) -> dict:
-    """An instance's settings of the inventory; what the arm leaves to the server is left out."""
-    named = {key: getattr(arm, key) for key in ("budget", "top_k", "block_size", "page_size")}
-    named["draft_window"] = arm.window
-    return {"algorithm": arm.kind} | {key: value for key, value in named.items() if value is not None}
 
 
 def prior_arms(device: str, block_size: int) -> dict[str, str]:

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+ENGINE_SETTINGS = ("algorithm", "budget", "top_k", "block_size", "draft_window", "page_size")
 KIT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(KIT), str(KIT / "patches")]
 
@@ -14,12 +15,13 @@ from bench import profile  # noqa: E402
 from bench.errors import BenchError  # noqa: E402
 
 
-def resolve_instances(instances: list[dict], defaults: dict) -> list[dict]:
+def resolve_instances(instances: list[dict], defaults: dict, overrides: dict) -> list[dict]:
     """Each instance with the defaults filled in, and over those what its `workload` of its `profile` was tuned to.
 
-    What the instance says itself comes before both. Raises BenchError for a profile that cannot be used.
+    What the instance says itself comes before both. overrides: an instance's whole engine settings, by its name, in
+    place of its own and its profile's. Raises BenchError for a profile that cannot be used.
     """
-    return [dict(defaults) | _tuned(instance) | dict(instance) for instance in instances]
+    return [dict(defaults) | _own(dict(instance), overrides) for instance in instances]
 
 
 def profile_warnings(instance: dict, card: str | None = None) -> list[str]:
@@ -33,6 +35,13 @@ def profile_warnings(instance: dict, card: str | None = None) -> list[str]:
     here = profile.Here(card=card, sglang=instance["sglang"], patches=series_hash(manifest))
     today = datetime.datetime.now(datetime.timezone.utc).date()
     return [f"instance {instance['name']}: {why}" for why in profile.warnings(_load(instance), here, today)]
+
+
+def _own(instance: dict, overrides: dict) -> dict:
+    if instance.get("name") not in overrides:
+        return _tuned(instance) | instance
+    dropped = (*ENGINE_SETTINGS, "profile", "workload")
+    return {key: value for key, value in instance.items() if key not in dropped} | overrides[instance["name"]]
 
 
 def profile_record(instance: dict) -> dict:

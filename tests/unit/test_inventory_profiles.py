@@ -62,13 +62,20 @@ def test_a_profile_that_cannot_be_used_is_refused_by_name(play, profile, keys, s
 def test_the_instance_has_the_last_word(profile):
     filters = load_filters()
     given = instance(profile=profile, workload="latency", budget=7)
-    (found,) = filters["resolve_instances"]([given], {"pair": "some", "algorithm": "chain", "budget": 3})
+    (found,) = filters["resolve_instances"]([given], {"pair": "some", "algorithm": "chain", "budget": 3}, {})
     assert (found["algorithm"], found["budget"], found["top_k"], found["pair"]) == ("tree", 7, 8, "some")
     assert filters["profile_record"](found) == {
         "measured": "2025-01-01",
         "expires": "2025-04-01",
         "workload": "latency",
     }
+
+
+def test_an_override_replaces_every_engine_setting(profile):
+    given = instance(profile=profile, workload="latency", budget=7)
+    arm = {"algorithm": "chain"}
+    (found,) = load_filters()["resolve_instances"]([given], {"pair": "some"}, {given["name"]: arm})
+    assert found == {"name": "one", "port": 30000, "pair": "some", "algorithm": "chain"}
 
 
 def test_a_profile_of_another_card_is_warned_of(profile):
