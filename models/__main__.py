@@ -105,7 +105,8 @@ def _verify(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from models.checkpoint import check_folders
 
-    check_folders(options.target, options.drafter, options.block_size)
+    for doubt in check_folders(options.target, options.drafter, options.block_size):
+        print(f"warning: {doubt}", file=sys.stderr)
     print(f"The drafter in {options.drafter} fits the target in {options.target}.")
     return 0
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from models.compatibility import find_problems
+from models.compatibility import find_doubts, find_problems
 from models.errors import ModelError
 from models.safetensors_file import damage
 
 _INDEX = "model.safetensors.index.json"
 
 
-def check_folders(target: Path, drafter: Path, block_size: int | None = None) -> None:
+def check_folders(target: Path, drafter: Path, block_size: int | None = None) -> list[str]:
     """Raise ModelError when a folder is missing or half copied, or when the drafter does not fit the target.
 
     block_size: the block size D, root included, that the engine is to run with; None takes the drafter's.
+
+    Returns:
+        What to expect where the pair is run otherwise than the drafter was trained; mostly empty.
     """
     configs = [_read_config(role, folder) for role, folder in (("target", target), ("drafter", drafter))]
     problems = find_problems(*configs, block_size)
@@ -23,6 +26,7 @@ def check_folders(target: Path, drafter: Path, block_size: int | None = None) ->
         raise ModelError(f"The drafter in {drafter} does not fit the target in {target}: {'; '.join(problems)}.")
     for role, folder in (("target", target), ("drafter", drafter)):
         _check_weights(role, folder)
+    return find_doubts(configs[1], block_size)
 
 
 def _read_config(role: str, folder: Path) -> dict:

@@ -32,6 +32,17 @@ def find_problems(target: Mapping, drafter: Mapping, block_size: int | None = No
     return problems
 
 
+def find_doubts(drafter: Mapping, block_size: int | None) -> list[str]:
+    """What to expect of a drafter that fits but is run otherwise than it was trained, one clause each."""
+    trained = drafter_block_size(drafter)
+    if block_size is None or not _is_whole(trained) or block_size <= trained:
+        return []
+    return [
+        f"block size {block_size} is more than the {trained} that the drafter was trained on: answers stay exact, "
+        f"expect an accept length close to that of {trained} or below"
+    ]
+
+
 def drafter_block_size(drafter: Mapping) -> object:
     """The block size D, root included, that the drafter was trained for, as its config.json states it."""
     return _dflash_value(drafter, "block_size", DEFAULT_BLOCK_SIZE)
@@ -99,8 +110,8 @@ def _block_size_problems(drafter: Mapping, block_size: int | None) -> list[str]:
     trained = drafter_block_size(drafter)
     if not _is_whole(trained) or trained < 2:
         return [f"the drafter's block_size must be a whole number from 2 on, not {trained!r}"]
-    if block_size is not None and block_size != trained:
-        return [f"block size {block_size} is asked for, the drafter is made for {trained}"]
+    if block_size is not None and block_size < 2:
+        return [f"block size {block_size} is asked for, and with fewer than 2 no token is proposed"]
     return []
 
 

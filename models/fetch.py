@@ -38,14 +38,16 @@ def fetch(pair: Pair, models: Path, wheels: Path, report: Report) -> None:
             derive(pair, part, names, stage / part.role, wheels, report)
         for part, names in wanted:
             _put_in_place(stage / part.role, folder / part.role, names)
-    check_fit(pair, folder)
+    for doubt in check_fit(pair, folder):
+        report(f"warning: {pair.name}: {doubt}")
     report(f"{pair.name}: ready in {folder}")
 
 
-def check_fit(pair: Pair, folder: Path) -> None:
-    """Raise ModelError when the drafter does not fit the target at a block size of the registry."""
-    for settings in pair.engine.values():
-        check_folders(folder / "target", folder / "drafter", settings["block_size"])
+def check_fit(pair: Pair, folder: Path) -> list[str]:
+    """Raise ModelError when the drafter does not fit the target; returns doubts about the registry's block sizes."""
+    sizes = {settings["block_size"] for settings in pair.engine.values()}
+    folders = folder / "target", folder / "drafter"
+    return [doubt for size in sorted(sizes) for doubt in check_folders(*folders, size)]
 
 
 def _refuse_extra_files(faults: list[Fault], folder: Path) -> None:

@@ -1,10 +1,14 @@
 """The algorithm as SGLang's registry sees it."""
 
+import logging
+
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
 from sglang_ddtree import compat, settings, targets
 from sglang_ddtree.selfcheck import StartRefused
 from sglang_ddtree.settings import SettingsError
+
+logger = logging.getLogger(__name__)
 
 NAME = "DDTREE"
 TREE_BACKENDS = {"cpu": ("torch_native",), "cuda": ("triton",)}
@@ -54,6 +58,8 @@ class DDTreeAlgorithm(CustomSpecAlgo):
             StartRefused: with the setting to change.
         """
         shape = _checked(server_args)
+        if shape.warning:
+            logger.warning("%s", shape.warning)
         # The scheduler reserves max(steps * topk, draft tokens) slots: with these values max(D, W).
         server_args.speculative_num_steps = shape.block_size
         server_args.speculative_eagle_topk = 1
@@ -83,6 +89,7 @@ def read_settings(server_args) -> settings.Settings:
         server_args.speculative_dflash_block_size,
         server_args.speculative_num_draft_tokens,
         drafter.get("block_size") or (drafter.get("dflash_config") or {}).get("block_size"),
+        server_args.speculative_draft_window_size,
     )
 
 

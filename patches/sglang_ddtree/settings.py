@@ -8,6 +8,7 @@ ENV_BUDGET = "SGLANG_DDTREE_BUDGET"
 ENV_TOP_K = "SGLANG_DDTREE_TOPK"
 FLAG_BLOCK = "--speculative-dflash-block-size"
 FLAG_WIDTH = "--speculative-num-draft-tokens"
+FLAG_WINDOW = "--speculative-draft-window-size"
 
 
 class SettingsError(ValueError):
@@ -16,11 +17,17 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Tree shape. `budget` counts nodes without the root, `block_size` counts the root."""
+    """Tree shape. `budget` counts nodes without the root, `block_size` counts the root.
+
+    trained_block: the block size of the drafter's training, None where its config names none.
+    draft_window: committed tokens that the drafter looks back, None for all of them.
+    """
 
     budget: int
     top_k: int
     block_size: int
+    trained_block: int | None = None
+    draft_window: int | None = None
 
     @property
     def width(self) -> int:
@@ -33,18 +40,36 @@ class Settings:
         return self.block_size - 1
 
     @property
+    def warning(self) -> str | None:
+        """What to expect of a block that is longer than the drafter's training, None for others."""
+        if self.trained_block is None or self.block_size <= self.trained_block:
+            return None
+        return (
+            f"{FLAG_BLOCK}={self.block_size} is more than the {self.trained_block} that the drafter was trained on: "
+            f"answers stay exact, but its proposals beyond depth {self.trained_block - 1} are guesses and the longer "
+            f"block may spoil the others, so expect an accept length close to that of {self.trained_block} or below "
+            f"and a slower draft pass; measure both"
+        )
+
+    @property
     def capacity(self) -> int:
         """Nodes without the root that `top_k` children at each of `depth` levels can give."""
         return sum(self.top_k**level for level in range(1, self.depth + 1))
 
 
-def read(block_size: int | None, num_draft_tokens: int | None, drafter_block_size: int | None) -> Settings:
+def read(
+    block_size: int | None,
+    num_draft_tokens: int | None,
+    drafter_block_size: int | None,
+    draft_window: int | None = None,
+) -> Settings:
     """Settings from the environment and SGLang's own flags.
 
     Args:
         block_size: `--speculative-dflash-block-size`, None to take the drafter's.
         num_draft_tokens: `--speculative-num-draft-tokens`; derived from the budget, so it may only repeat it.
         drafter_block_size: block size in the drafter's config, None where the config names none.
+        draft_window: `--speculative-draft-window-size`, None for the whole context.
 
     Raises:
         SettingsError: a value cannot work; the message names the setting and the fix.
@@ -53,6 +78,8 @@ def read(block_size: int | None, num_draft_tokens: int | None, drafter_block_siz
         budget=_integer(ENV_BUDGET, default=8),
         top_k=_integer(ENV_TOP_K, default=4),
         block_size=_block_size(block_size, drafter_block_size),
+        trained_block=drafter_block_size,
+        draft_window=draft_window,
     )
     _check(settings)
     if num_draft_tokens not in (None, settings.width):
@@ -77,11 +104,8 @@ def _block_size(asked: int | None, drafters: int | None) -> int:
     size = int(asked if asked is not None else drafters)
     if size < 2:
         raise SettingsError(f"{FLAG_BLOCK}={size} proposes no token: use at least 2 (the root counts as one)")
-    if drafters is not None and size > drafters:
-        raise SettingsError(
-            f"{FLAG_BLOCK}={size} is more than the drafter's block size {drafters}: "
-            f"a drafter proposes no deeper than it was trained, use at most {drafters}"
-        )
+    if size > MAX_BUDGET + 1:
+        raise SettingsError(f"{FLAG_BLOCK}={size} is deeper than a tree of the kernels: use at most {MAX_BUDGET + 1}")
     return size
 
 
@@ -90,6 +114,11 @@ def _check(s: Settings) -> None:
         raise SettingsError(f"{ENV_BUDGET}={s.budget} verifies no candidate: use at least 1")
     if s.top_k < 1:
         raise SettingsError(f"{ENV_TOP_K}={s.top_k} proposes no candidate: use at least 1")
+    if s.draft_window is not None and s.draft_window < s.block_size:
+        raise SettingsError(
+            f"{FLAG_WINDOW}={s.draft_window} is shorter than one block: use at least {s.block_size}, "
+            f"or leave it out for the whole context"
+        )
     if s.budget > min(s.capacity, MAX_BUDGET):
         raise SettingsError(
             f"{ENV_BUDGET}={s.budget} is more than the tree can hold: top-k {s.top_k} over depth {s.depth} "

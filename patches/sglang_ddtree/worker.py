@@ -242,5 +242,5 @@ def describe(worker) -> str:
         f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
         f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
         f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
-        f"page_size={args.page_size} patches={selfcheck.installed_series()}"
+        f"page_size={args.page_size} draft_window={shape.draft_window or 'all'} patches={selfcheck.installed_series()}"
     )

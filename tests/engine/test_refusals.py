@@ -44,11 +44,18 @@ def test_a_good_configuration_is_accepted(refusal, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_window_of_one_block_and_a_block_beyond_the_training_are_accepted(refusal, version):
+    flags = ("--speculative-dflash-block-size", "16", "--speculative-draft-window-size", "16")
+    assert refusal(version, flags) == "accepted"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("env", "flags", "words"),
     [
         ({"SGLANG_DDTREE_BUDGET": "0"}, (), "SGLANG_DDTREE_BUDGET=0"),
-        ({}, ("--speculative-dflash-block-size", "16"), "--speculative-dflash-block-size=16"),
+        ({}, ("--speculative-dflash-block-size", "129"), "--speculative-dflash-block-size=129"),
+        ({}, ("--speculative-draft-window-size", "7"), "--speculative-draft-window-size=7"),
         ({}, ("--page-size", "16"), "--page-size 1"),
         ({}, ("--grammar-backend", "outlines"), "xgrammar or llguidance"),
         ({}, ("--decode-attention-backend", "intel_amx"), "cannot verify a tree"),

@@ -53,8 +53,14 @@ def test_the_embedded_drafter_fits_its_target(target, drafter):
     assert "fits" in result.stdout
 
 
-def test_another_block_size_is_refused(target, drafter):
-    assert_refused(check(target, drafter, "--block-size", 16), "block size 16", "8")
+def test_a_block_size_beyond_the_training_is_taken_with_a_warning(target, drafter):
+    result = check(target, drafter, "--block-size", 16)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.startswith("warning: block size 16 is more than the 8") and "accept length" in result.stderr
+
+
+def test_a_block_size_that_proposes_nothing_is_refused(target, drafter):
+    assert_refused(check(target, drafter, "--block-size", 1), "block size 1")
 
 
 def test_a_drafter_of_another_target_is_refused(target, drafter):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from models.compatibility import drafter_block_size, find_problems
+from models.compatibility import drafter_block_size, find_doubts, find_problems
 
 TARGET = {
     "architectures": ["LlamaForCausalLM"],
@@ -79,9 +79,15 @@ def test_every_misfit_of_a_drafter_for_another_target_is_told():
         assert word in problems
 
 
-def test_the_asked_block_size_must_be_the_drafters():
-    (problem,) = find_problems(TARGET, DRAFTER, block_size=16)
-    assert "16" in problem and "8" in problem
+def test_a_block_size_beyond_the_training_fits_with_a_doubt():
+    assert find_problems(TARGET, DRAFTER, block_size=16) == []
+    (doubt,) = find_doubts(DRAFTER, 16)
+    assert "16" in doubt and "8" in doubt and "accept length" in doubt
+
+
+@pytest.mark.parametrize("block_size", [None, 4, 8])
+def test_a_block_size_within_the_training_leaves_no_doubt(block_size):
+    assert find_problems(TARGET, DRAFTER, block_size) == find_doubts(DRAFTER, block_size) == []
 
 
 def test_swapped_folders_are_recognised():

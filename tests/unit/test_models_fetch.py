@@ -172,10 +172,11 @@ def test_a_drafter_of_another_target_is_refused(tmp_path):
     assert_refused(kit.run("verify"), "does not fit", "hidden_size is 16")
 
 
-def test_a_block_size_that_the_drafter_was_not_made_for_is_refused(kit):
+def test_a_block_size_beyond_the_drafters_training_is_told(kit):
     kit.content["engine"]["cpu"]["block_size"] = 8
     kit.write()
-    assert_refused(kit.run("fetch"), "block size 8", "4")
+    result = kit.run("fetch")
+    assert result.returncode == 0 and "warning: tiny: block size 8 is more than the 4" in result.stdout, result.stdout
 
 
 def test_too_little_disk_is_told_before_anything_is_written(kit):
