@@ -11,6 +11,7 @@ Settings come from the environment alone; what is unset or empty comes from the 
     DDTREE_BUDGET         tree nodes verified in one target step, without the root
     DDTREE_TOP_K          candidates per depth
     DDTREE_BLOCK_SIZE     drafter's block, root included
+    DDTREE_DRAFT_WINDOW   tokens of context that the drafter sees, at least one block; unset, all of it
     MODEL_PAIR            name in the registry (default smollm2-135m)
     MODEL_DIR             folder of all pairs (default /models)
     WHEEL_DIR             folder that may hold the pair's wheel already (default /wheels)
@@ -66,6 +67,9 @@ def speculation(environment: Environment, validated: Mapping, drafter: Path) -> 
     block_size = integer(environment, "DDTREE_BLOCK_SIZE", validated["block_size"], least=2)
     arguments = ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(drafter)]
     arguments += ["--speculative-dflash-block-size", str(block_size)]
+    if environment.get("DDTREE_DRAFT_WINDOW"):
+        window = integer(environment, "DDTREE_DRAFT_WINDOW", 2048, least=block_size)
+        arguments += ["--speculative-draft-window-size", str(window)]
     if algorithm == "chain":
         # One candidate for each depth: the tree that is a chain.
         budget, top_k = block_size - 1, 1

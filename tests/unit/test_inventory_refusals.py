@@ -102,6 +102,7 @@ def test_another_machine_is_taken(play):
         ([instance(pair="gpt-2")], "one wants the model pair gpt-2: set pair to "),
         ([instance(gpus=["0"])], "one has gpus, without meaning on a CPU: leave it out, or move here to the group"),
         ([instance(budget=0)], "one has budget 0: set it to at least 1, or leave it out"),
+        ([instance(draft_window=4)], "has draft_window 4, shorter than one block: set it to at least 8, or leave"),
         ([instance(algorithm="eagle")], "value of algorithm must be one of: tree, chain, ar, got: eagle"),
         ([instance(top_p=0.9)], "sglang_resolved.top_p. Supported parameters include: algorithm"),
     ],
@@ -110,6 +111,14 @@ def test_a_wrong_instance_is_refused(play, instances, message):
     done = play({"cpu": hosts("here", sglang_instances=instances)})
     assert done.returncode != 0
     assert message in done.stdout
+
+
+def test_a_block_beyond_the_pairs_is_taken_with_what_to_expect(play):
+    longer = [instance(block_size=16, draft_window=2048), instance(name="two", port=30001, block_size=8)]
+    done = play({"cpu": hosts("here", sglang_instances=longer)})
+    assert done.returncode == 0, done.stdout
+    assert "WARNING: instance one has block_size 16 and the model pair smollm2-135m is validated with 8" in done.stdout
+    assert "WARNING: instance two" not in done.stdout
 
 
 def test_a_machine_without_an_engine_is_refused(play):

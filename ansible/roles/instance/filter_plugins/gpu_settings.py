@@ -15,7 +15,6 @@ def gpu_arguments(instance: dict, verdicts: dict) -> str:
         "--pp-size": instance["pp"],
         "--ep-size": instance["ep"],
         "--mem-fraction-static": instance["mem_fraction"],
-        "--speculative-draft-window-size": instance.get("draft_window"),
     }
     words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
     words += verdicts.get(instance["name"], {}).get("arguments", [])
