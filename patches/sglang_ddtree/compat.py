@@ -10,6 +10,10 @@ from importlib.metadata import version
 SGLANG = version("sglang")
 V23 = SGLANG == "0.5.23"
 
+# Hooks that only one version needs, as in `hooks`.
+_DFLASH = "sglang.srt.speculative.dflash_utils"
+HOOKS = {} if V23 else {f"{_DFLASH}.scale_kv_cell_size_per_token_for_dflash": "pool_size.cell_size_with_drafter"}
+
 
 def prepare_process() -> None:
     """Adjust SGLang's own tables before server arguments are parsed."""
@@ -36,6 +40,33 @@ def spec_config():
     from sglang.srt.runtime_context import get_server_args
 
     return get_server_args()
+
+
+def drafter_cell_size(layers: int) -> int:
+    """Bytes of KV that one token takes in the drafter's pool on one GPU; 0.5.23 works it out by itself."""
+    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.mem_cache.kv_cache_dtype import configure_kv_cache_dtype
+    from sglang.srt.runtime_context import get_parallel, get_server_args
+
+    from sglang_ddtree.pool_size import kv_bytes_per_token
+
+    args = get_server_args()
+    drafter = ModelConfig.from_server_args(
+        args,
+        model_path=args.speculative_draft_model_path,
+        model_revision=args.speculative_draft_model_revision,
+        is_draft_model=True,
+    )
+    _, dtype = configure_kv_cache_dtype(
+        server_args_kv_cache_dtype=args.kv_cache_dtype,
+        model=None,
+        model_dtype=drafter.dtype,
+        is_draft_worker=True,
+        is_dflash=True,
+        speculative_draft_attention_backend=args.speculative_draft_attention_backend,
+    )
+    heads = drafter.get_num_kv_heads(get_parallel().attn_tp_size)
+    return kv_bytes_per_token(heads, drafter.head_dim, drafter.v_head_dim, layers, dtype.itemsize)
 
 
 def engine_block_size() -> int:

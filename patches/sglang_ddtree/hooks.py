@@ -2,6 +2,7 @@
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+from sglang_ddtree import compat
 from sglang_ddtree.selfcheck import StartRefused
 
 _SCHEDULER = "sglang.srt.managers.scheduler"
@@ -15,7 +16,7 @@ _CPU = {f"{_TORCH_NATIVE}.forward_extend": "attention.forward_extend"}
 
 def targets(device: str) -> dict[str, str]:
     """Hooked function -> our function, for a device type."""
-    return {**_ALL, **(_CPU if device == "cpu" else {})}
+    return {**_ALL, **compat.HOOKS, **(_CPU if device == "cpu" else {})}
 
 
 def install(device: str) -> None:
