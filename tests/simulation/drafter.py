@@ -39,27 +39,28 @@ class Drafter(Layers):
         positions = torch.arange(features.shape[0])
         return [self._keys_values(layer, hidden, positions) for layer in range(self.num_layers)]
 
-    def block(self, embeds: Tensor, context: list[LayerKV], start: int) -> Tensor:
+    def block(self, embeds: Tensor, context: list[LayerKV], start: int, window: int | None = None) -> Tensor:
         """Final hidden states [D, hidden] of a block whose root stands at position `start`.
 
         embeds [D, hidden]: the target's embeddings of the root and of D-1 mask tokens. Of `context` only the
-        positions before `start` are seen.
+        positions before `start` are seen, and with a `window` only that many of them.
         """
+        seen = slice(0 if window is None else max(0, start - window), start)
         hidden, positions = embeds, start + torch.arange(embeds.shape[0])
         for layer in range(self.num_layers):
             name = f"{self.prefix}.{layer}"
             normed = self.norm(hidden, f"{name}.input_layernorm")
-            hidden = hidden + self._attention(layer, normed, positions, context[layer], start)
+            hidden = hidden + self._attention(layer, normed, positions, context[layer], seen)
             normed = self.norm(hidden, f"{name}.post_attention_layernorm")
             hidden = hidden + self.mlp(normed, f"{name}.mlp")
         return self.norm(hidden, "norm")
 
-    def _attention(self, layer: int, x: Tensor, positions: Tensor, context: LayerKV, start: int) -> Tensor:
+    def _attention(self, layer: int, x: Tensor, positions: Tensor, context: LayerKV, seen: slice) -> Tensor:
         name = f"{self.prefix}.{layer}.self_attn"
         queries = rotate(self.norm(self.heads(x, f"{name}.q_proj"), f"{name}.q_norm"), positions, self.theta)
         keys, values = (
-            torch.cat([seen[:, :start], own], dim=1)
-            for seen, own in zip(context, self._keys_values(layer, x, positions), strict=True)
+            torch.cat([known[:, seen], own], dim=1)
+            for known, own in zip(context, self._keys_values(layer, x, positions), strict=True)
         )
         return self.linear(attend(queries, keys, values), f"{name}.o_proj")
 

@@ -44,7 +44,7 @@ class Answer:
     length: tokens of the answer itself, the stop token included.
     features: hidden states for the drafter, fp32 [prompt + len(tokens), layers * hidden].
     context: the drafter's keys and values made of them.
-    proposals: filled as walks need them, by (anchor, block size); every walk over this answer shares them.
+    proposals: filled as walks need them, by (anchor, block size, window); every walk over this answer shares them.
     """
 
     prompt_ids: tuple[int, ...]
@@ -53,7 +53,7 @@ class Answer:
     max_new_tokens: int
     features: Tensor
     context: list[LayerKV]
-    proposals: dict[tuple[int, int], Proposal] = field(default_factory=dict)
+    proposals: dict[tuple[int, int, int | None], Proposal] = field(default_factory=dict)
 
 
 def load_pair(target_dir: str | Path, drafter_dir: str | Path) -> Pair:
@@ -116,14 +116,17 @@ def target_features(pair: Pair, ids: Sequence[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def propose(pair: Pair, answer: Answer, anchor: int, block_size: int) -> Proposal:
-    """The drafter's candidates behind token `anchor` of the answer, for `block_size - 1` depths."""
-    key = (anchor, block_size)
+def propose(pair: Pair, answer: Answer, anchor: int, block_size: int, window: int | None = None) -> Proposal:
+    """The drafter's candidates behind token `anchor` of the answer, for `block_size - 1` depths.
+
+    window: committed tokens that the drafter looks back; None for all of them.
+    """
+    key = (anchor, block_size, window)
     if key not in answer.proposals:
         block = [answer.tokens[anchor]] + [pair.drafter.mask_token_id] * (block_size - 1)
         # The root's own features do not exist yet: the target sees the root in the verify step to come.
         start = len(answer.prompt_ids) + anchor
-        hidden = pair.drafter.block(pair.target.embedding[block], answer.context, start)
+        hidden = pair.drafter.block(pair.target.embedding[block], answer.context, start, window)
         best = (hidden[1:] @ pair.target.head.T).log_softmax(-1).topk(CANDIDATES, dim=-1)
         answer.proposals[key] = Proposal(best.indices.tolist(), best.values.tolist())
     return answer.proposals[key]
@@ -137,6 +140,7 @@ def walk(
     top_k: int | None = None,
     block_size: int | None = None,
     length_first: bool = False,
+    window: int | None = None,
 ) -> Walk:
     """Decode `answer` speculatively and count as a server does.
 
@@ -144,12 +148,13 @@ def walk(
         over the `top_k` best candidates of each depth.
     block_size: D, the root included; the drafter's own by default.
     length_first: see `completion_tokens`.
+    window: see `propose`.
     """
     block_size = pair.drafter.block_size if block_size is None else block_size
     _check(pair, method, budget, top_k, block_size)
 
     def accepted_at(anchor: int) -> int:
-        proposal = propose(pair, answer, anchor, block_size)
+        proposal = propose(pair, answer, anchor, block_size, window)
         truth = answer.tokens[anchor + 1 : anchor + block_size]
         if method == "chain":
             return accepted_in_chain(proposal, truth)

@@ -157,6 +157,14 @@ def test_drafter_equals_a_second_telling(pair, start):
     assert close(hidden, block_as_one_sequence(pair.drafter, features[:start], embeds))
 
 
+@pytest.mark.parametrize(("start", "window"), [(9, 3), (9, 1), (4, 6)])
+def test_a_window_leaves_the_drafter_the_last_tokens_of_the_context(pair, start, window):
+    features, embeds = torch.randn(9, 2 * HIDDEN), torch.randn(5, HIDDEN)
+    hidden = pair.drafter.block(embeds, pair.drafter.context(features), start, window)
+    # Rotary embeddings know only distances, so the tokens of the window may as well stand at the beginning.
+    assert close(hidden, block_as_one_sequence(pair.drafter, features[max(0, start - window) : start], embeds))
+
+
 @pytest.mark.parametrize("anchor", [0, 3])
 def test_proposal_is_of_root_and_masks_behind_the_features_before_the_root(pair, answer, anchor):
     features = answer.features[: 3 + anchor]
@@ -190,7 +198,7 @@ def with_right_token_at(answer, ranks):
     wrong = VOCABULARY + 1
     for anchor in range(answer.length):
         truth = answer.tokens[anchor + 1 : anchor + 5]
-        answer.proposals[anchor, 5] = Proposal(
+        answer.proposals[anchor, 5, None] = Proposal(
             tokens=[[t if r == rank else wrong + r for r in range(4)] for t, rank in zip(truth, ranks, strict=True)],
             logprobs=[[-0.1, -3.0, -4.0, -5.0]] * 4,
         )
@@ -228,7 +236,7 @@ def test_walks_share_proposals(pair, fresh):
     walk(pair, fresh, "tree", budget=7, top_k=4)
     walk(pair, fresh, "tree", budget=7, top_k=4, block_size=3)
     assert before.items() <= fresh.proposals.items()
-    assert {size for _, size in fresh.proposals} == {5, 3}
+    assert {size for _, size, _ in fresh.proposals} == {5, 3}
 
 
 @pytest.mark.parametrize(
