@@ -4,12 +4,17 @@ Found by SGLang when this folder is on PYTHONPATH (the `dist-info` beside this f
 without effect unless DDTREE_PROBE names a mode:
 
 * ``draft_kv:FILE``         after each step of a single request, save what the drafter's KV pool holds for it
+* ``draft_reads:FILE``      after each step, save the longest context and the most of it that the drafter attended to
+* ``oracle:FILE``           propose the known answers' tokens at random ranks (see `ddtree_oracle`)
 * ``width_bug:checked``     let the target's attention run at the drafter's width D instead of W
 * ``width_bug:unchecked``   the same, with the check at start switched off
 * ``sync_error``            a call that waits for the GPU inside a decode step raises (CUDA only)
 
-DDTREE_NATIVE_OPS=1 makes float32 usable on a GPU: plain torch operators, as sgl_kernel's know no float32, and
-small tiles in the extend kernel, whose IEEE dot products spill registers at the tiles that half precision wants.
+DDTREE_NATIVE_OPS=1 (or `experts`, for a target that has some) makes float32 usable on a GPU: plain torch operators, as
+sgl_kernel's know no float32, and small tiles in the extend kernel, whose IEEE dot products spill registers at the tiles
+that half precision wants.
+DDTREE_LATENT_PREFILL=1 lets an MLA target prefill in its latent space as it decodes: the torch_native backend of a CPU
+cannot prefill it in the way that SGLang chooses. It goes for a server without speculation as well.
 """
 
 import logging
@@ -19,8 +24,8 @@ logger = logging.getLogger("ddtree_probe")
 
 ENV = "DDTREE_PROBE"
 ENV_NATIVE = "DDTREE_NATIVE_OPS"
+ENV_LATENT = "DDTREE_LATENT_PREFILL"
 WARM_UP_STEPS = 5
-FLOAT32_TILE = 16  # rows and columns, the least that a dot product takes
 TRACED_STEPS = 30
 TRACED_RANGE = "ddtree decode step"
 
@@ -32,27 +37,19 @@ def load() -> None:
         SystemExit: the mode is unknown.
     """
     if os.environ.get(ENV_NATIVE):
-        _use_native_operators()
+        from ddtree_operators import use_native_operators
+
+        use_native_operators(experts=os.environ[ENV_NATIVE] == "experts")
+    if os.environ.get(ENV_LATENT):
+        from ddtree_operators import prefill_in_latent_space
+
+        prefill_in_latent_space()
     name, _, argument = os.environ.get(ENV, "").partition(":")
     if not name:
         return
     if name not in MODES:
         raise SystemExit(f"{ENV}={name} is not a mode of the probe: use one of {', '.join(MODES)}")
     _when_worker_is_made(lambda: MODES[name](argument))
-
-
-def _use_native_operators() -> None:
-    from sglang.kernels.ops.attention import extend_attention
-    from sglang.srt.layers.utils.multi_platform import MultiPlatformOp
-
-    MultiPlatformOp.dispatch_forward = lambda operator: operator.forward_native
-    served_tiles = extend_attention._get_block_sizes_for_extend_attention
-
-    def small_tiles(q_dim, v_dim):
-        *dims, _, _, warps = served_tiles(q_dim, v_dim)
-        return (*dims, FLOAT32_TILE, FLOAT32_TILE, warps)
-
-    extend_attention._get_block_sizes_for_extend_attention = small_tiles
 
 
 def _when_worker_is_made(install) -> None:
@@ -92,6 +89,48 @@ def draft_kv(path: str) -> None:
         return result
 
     DDTreeWorker._decode = decode_and_save
+
+
+def draft_reads(path: str) -> None:
+    """Save {"context": tokens, "read": tokens}, the largest of all steps so far, by an atomic rename."""
+    import json
+
+    from sglang_ddtree.worker import DDTreeWorker
+
+    draft_lens, longest = DDTreeWorker._draft_lens, {"context": 0, "read": 0}
+
+    def draft_lens_noted(worker, batch, slots):
+        lens, bound = draft_lens(worker, batch, slots)
+        for name, tensor in (("context", batch.seq_lens), ("read", lens)):
+            longest[name] = max(longest[name], int(tensor.max()))
+        with open(path + ".partial", "w") as file:
+            json.dump(longest, file)
+        os.replace(path + ".partial", path)
+        return lens, bound
+
+    DDTreeWorker._draft_lens = draft_lens_noted
+
+
+def oracle(path: str) -> None:
+    """Grow the trees from the proposals of `ddtree_oracle`; the drafter runs, and its own proposals are dropped."""
+    from ddtree_oracle import Oracle
+    from sglang_ddtree import ops
+    from sglang_ddtree.worker import DDTreeWorker
+
+    propose, tables = DDTreeWorker._propose, []
+
+    def propose_known(worker, batch, block_slots, plan):
+        _, drafted_in_graph = propose(worker, batch, block_slots, plan)
+        if not tables:
+            tables.append(Oracle(path, worker.settings.depth, worker.device))
+        prompts = [req.origin_input_ids for req in batch.reqs]
+        log_probs, token_ids = tables[0].proposals(prompts, batch.seq_lens.long())
+        roots = batch.spec_info.bonus_tokens.long().contiguous()
+        return ops.build_tree(log_probs, token_ids, roots, worker.settings.budget), drafted_in_graph
+
+    DDTreeWorker._propose = propose_known
+    # The tree is not the drafter's, so it cannot be part of its graph.
+    DDTreeWorker._maybe_build_draft_sampler = lambda worker: None
 
 
 def width_bug(variant: str) -> None:
@@ -207,6 +246,8 @@ def slots_off_by_one(_: str) -> None:
 
 MODES = {
     "draft_kv": draft_kv,
+    "draft_reads": draft_reads,
+    "oracle": oracle,
     "width_bug": width_bug,
     "sync_error": sync_error,
     "sibling_leak": sibling_leak,
