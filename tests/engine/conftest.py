@@ -9,6 +9,7 @@ from tests.engine.feature_requests import ASKED
 from tests.engine.pair_of_servers import ask_both
 from tests.engine.prompts import PROMPTS
 from tests.engine.server import PAIR, VERSIONS, Engine, Server, python
+from tests.gpu.engine_pair import drafter_of_block_size
 from tests.simulation import greedy_answer, load_pair, pooled_accept_length, walk
 
 FULL = os.environ.get("ENGINE_FULL") == "1"
@@ -44,15 +45,16 @@ def greedy(prompts):
 
 
 @pytest.fixture(scope="session")
-def simulated(prompts):
-    """(budget, top-k) -> mean accept length of the independent simulation over the same prompts."""
-    pair = load_pair(PAIR / "target", PAIR / "drafter")
+def simulated(prompts, tmp_path_factory):
+    """(budget, top-k, block size, window) -> mean accept length of the independent simulation over the same prompts."""
+    longest = drafter_of_block_size(PAIR / "drafter", 16, tmp_path_factory.mktemp("drafter"))
+    pair = load_pair(PAIR / "target", longest)
     ids = (pair.chat.tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts)
     answers = [greedy_answer(pair, prompt, TOKENS, ignore_eos=True) for prompt in ids]
 
-    def accept_length(budget, top_k):
-        method = "chain" if top_k == 1 else "tree"
-        return pooled_accept_length(walk(pair, answer, method, budget, top_k, 8) for answer in answers)
+    def accept_length(budget, top_k, block_size=8, window=None):
+        shape = ("chain" if top_k == 1 else "tree", budget, top_k, block_size)
+        return pooled_accept_length(walk(pair, answer, *shape, window=window) for answer in answers)
 
     return accept_length
 

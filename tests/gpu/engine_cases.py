@@ -10,6 +10,7 @@ ACCEPT_BUDGETS = (3, 7, 8, 15, 16, 31)
 CHAIN = (7, 1, 8)
 #: Context length of the case that generates up to it.
 LIMIT = 256
+WINDOW = ("--speculative-draft-window-size", "32")
 FEW = 6
 ALL = 20
 
@@ -74,6 +75,9 @@ def _modes() -> list[Case]:
         ),
         Case("context-limit", 31, flags=("--context-length", str(LIMIT)), workloads=("context_limit",)),
         Case("prefix-hits", 8, workloads=("repeat",)),
+        # Contexts grow to many times this window.
+        Case("draft-window", 15, flags=WINDOW, workloads=("batches", "churn", "repeat")),
+        Case("draft-window-of-pages", 15, flags=(*WINDOW, "--page-size", "16")),
     ]
 
 
