@@ -19,7 +19,7 @@ TAPS = [0, 2]
 CHARACTERS = '{}[]":,012abcdefghijkl'
 SHARED, LOGIT_SCALE = 1.5, 1.6
 
-_COMMON = {
+COMMON = {
     "hidden_size": HIDDEN,
     "intermediate_size": MLP,
     "num_attention_heads": HEADS,
@@ -61,17 +61,17 @@ def _write_target(folder: Path, generator) -> Path:
     weights = {
         "model.embed_tokens.weight": torch.randn(VOCAB, HIDDEN, generator=generator) + SHARED * shared,
         "model.norm.weight": torch.ones(HIDDEN),
-        "lm_head.weight": _matrix(VOCAB, HIDDEN, generator) * LOGIT_SCALE,
+        "lm_head.weight": matrix(VOCAB, HIDDEN, generator) * LOGIT_SCALE,
     }
     for layer in range(LAYERS):
         weights |= _layer(f"model.layers.{layer}.", generator)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": LAYERS}
-    return _write(folder, {**_COMMON, **config}, weights)
+    return write_checkpoint(folder, {**COMMON, **config}, weights)
 
 
 def _write_drafter(folder: Path, generator) -> Path:
     weights = {
-        "fc.weight": _matrix(HIDDEN, HIDDEN * len(TAPS), generator),
+        "fc.weight": matrix(HIDDEN, HIDDEN * len(TAPS), generator),
         "hidden_norm.weight": torch.ones(HIDDEN),
         "norm.weight": torch.ones(HIDDEN),
         **_layer("layers.0.", generator),
@@ -86,7 +86,7 @@ def _write_drafter(folder: Path, generator) -> Path:
         "block_size": BLOCK,
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": TAPS},
     }
-    return _write(folder, {**_COMMON, **config}, weights)
+    return write_checkpoint(folder, {**COMMON, **config}, weights)
 
 
 def _layer(prefix: str, generator) -> dict[str, torch.Tensor]:
@@ -99,18 +99,18 @@ def _layer(prefix: str, generator) -> dict[str, torch.Tensor]:
         "mlp.up_proj": (MLP, HIDDEN),
         "mlp.down_proj": (HIDDEN, MLP),
     }
-    weights = {f"{prefix}{name}.weight": _matrix(*shape, generator) for name, shape in shapes.items()}
+    weights = {f"{prefix}{name}.weight": matrix(*shape, generator) for name, shape in shapes.items()}
     for norm in ("input_layernorm", "post_attention_layernorm"):
         weights[f"{prefix}{norm}.weight"] = torch.ones(HIDDEN)
     return weights
 
 
-def _matrix(rows: int, columns: int, generator) -> torch.Tensor:
+def matrix(rows: int, columns: int, generator) -> torch.Tensor:
     """Random matrix that keeps the scale of a unit-variance input."""
     return torch.randn(rows, columns, generator=generator) / columns**0.5
 
 
-def _write(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Path:
+def write_checkpoint(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -43,6 +43,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the matrix itself")
     parser.add_argument("--parallel", type=int, default=10, help="servers that run at once")
     args = parser.parse_args()
+    args.command = portable_command(args)
     if not any(args.case in case.name for group in args.group for case in GROUPS[group]):
         parser.error(f"no case of these groups contains {args.case!r}: leave --case out or name another")
     return args
@@ -68,9 +69,12 @@ class Matrix:
         self.simulated = json.loads(args.simulated.read_text()) if whole else None
         self.references: dict[str, Future] = {}
 
+    def engine(self, case: Case) -> MatrixEngine:
+        return MatrixEngine(self.setup, case)
+
     def run(self, number: int, case: Case) -> dict:
         """One case from start to stop, as it enters the results file; never raises."""
-        server = MatrixServer(MatrixEngine(self.setup, case), number)
+        server = MatrixServer(self.engine(case), number)
         run = Run(case, server, self.prompts, self.references[case.dtype].result, self.simulated)
         result = describe(case)
         began = time.monotonic()
@@ -174,8 +178,8 @@ def main() -> int:
 
 
 def run_all(args: argparse.Namespace, matrix: Matrix, cases: list[tuple[Case, list[str]]]) -> int:
-    env = MatrixEngine(matrix.setup, cases[0][0]).environment()
-    head = {"command": portable_command(args), **machine(args.sglang_python, args.device, env)}
+    env = matrix.engine(cases[0][0]).environment()
+    head = {"command": args.command, **machine(args.sglang_python, args.device, env)}
     report = Report(args.output, head, Counter(group for _, groups in cases for group in groups))
     matrix.references = {case.dtype: Future() for case, _ in cases}
     with ThreadPoolExecutor(args.parallel) as pool:

@@ -85,7 +85,7 @@ def measurements(case: dict) -> list[dict]:
 
 def divergences(case: dict) -> list[dict]:
     """All places where a case's answers part from those without speculation."""
-    if case.get("probe"):
+    if case.get("probe", "").startswith("width_bug"):
         return []  # brought about on purpose
     return [each for one in measurements(case) for each in one.get("divergences", [])]
 
