@@ -4,7 +4,7 @@ import logging
 
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from sglang_ddtree import compat, settings, targets
+from sglang_ddtree import compat, layouts, settings
 from sglang_ddtree.selfcheck import StartRefused
 from sglang_ddtree.settings import SettingsError
 
@@ -72,9 +72,9 @@ class DDTreeAlgorithm(CustomSpecAlgo):
 
 def _checked(server_args) -> settings.Settings:
     try:
-        _refuse_layouts(server_args)
+        layouts.check(server_args)
         shape = read_settings(server_args)
-        _refuse_target(server_args)
+        layouts.check_models(server_args)
         _choose_backends(server_args)
     except SettingsError as error:
         # Ends the process: a traceback would bury the one line that matters.
@@ -91,31 +91,6 @@ def read_settings(server_args) -> settings.Settings:
         drafter.get("block_size") or (drafter.get("dflash_config") or {}).get("block_size"),
         server_args.speculative_draft_window_size,
     )
-
-
-def _refuse_layouts(args) -> None:
-    if args.speculative_draft_model_path is None:
-        raise SettingsError("DDTREE needs a drafter: set --speculative-draft-model-path")
-    if args.pp_size != 1:
-        raise SettingsError(f"DDTREE does not run with --pp-size {args.pp_size}: use 1, or no speculation")
-    if args.tp_size != 1:
-        raise SettingsError(f"DDTREE does not run with --tp-size {args.tp_size} yet: use 1, or no speculation")
-    if args.enable_dp_attention:
-        raise SettingsError("DDTREE does not run with --enable-dp-attention: leave it out, or use no speculation")
-    if args.enable_lora:
-        raise SettingsError("DDTREE does not run with --enable-lora: leave it out, or use no speculation")
-    if args.grammar_backend == "outlines":
-        raise SettingsError("--grammar-backend outlines cannot step back from a branch: use xgrammar or llguidance")
-    if args.device == "cpu" and (args.page_size or 1) != 1:
-        raise SettingsError(f"DDTREE on a CPU runs with --page-size 1, not {args.page_size}")
-
-
-def _refuse_target(args) -> None:
-    reason = targets.unsupported(compat.hf_config(args, args.model_path))
-    if reason:
-        raise SettingsError(
-            f"DDTREE cannot serve --model-path {args.model_path}: {reason}; serve it without speculation"
-        )
 
 
 def _choose_backends(args) -> None:

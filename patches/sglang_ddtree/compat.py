@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 SGLANG = version("sglang")
 V23 = SGLANG == "0.5.23"
+FLAG_DP_ATTENTION = "--attn-dp-size" if V23 else "--enable-dp-attention"
 
 # Hooks that only one version needs, as in `hooks`.
 _DFLASH = "sglang.srt.speculative.dflash_utils"
@@ -29,6 +30,11 @@ def hf_config(server_args, path: str) -> dict:
     from sglang.srt.utils.hf_transformers_utils import get_config
 
     return get_config(path, trust_remote_code=server_args.trust_remote_code).to_dict()
+
+
+def splits_attention_by_data(server_args) -> bool:
+    """Whether attention ranks have requests of their own; 0.5.23 turns the old flag into the new one."""
+    return server_args.attn_dp_size > 1 if V23 else server_args.enable_dp_attention
 
 
 def spec_config():

@@ -5,11 +5,14 @@ A step that runs eager although graphs were captured is right but slow, and noth
 
 
 class StepCounters:
-    """`count(eager)` after each decode step; without --enable-metrics it counts nothing."""
+    """`count(eager)` after each decode step.
 
-    def __init__(self, server_args):
+    Counts nothing without --enable-metrics, nor on any rank but 0, which takes the same steps.
+    """
+
+    def __init__(self, server_args, rank: int):
         self.steps = self.eager = None
-        if not server_args.enable_metrics:
+        if not server_args.enable_metrics or rank > 0:
             return
         # Imported late: the multiprocess folder must be set first, which SGLang does at start.
         from prometheus_client import Counter

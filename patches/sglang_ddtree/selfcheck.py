@@ -10,6 +10,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from sglang_ddtree import targets
+
 MANIFESTS = Path(__file__).resolve().parent / "manifests"
 
 
@@ -59,6 +61,25 @@ def check_patches() -> str:
         state = "is not patched" if digest == expected["before"] else "was changed"
         raise StartRefused(f"{name} {state}: apply the patch series (patches/apply.py) or rebuild the image")
     return series_hash(manifest)
+
+
+def check_target(runner) -> None:
+    """The loaded target must have only layers that a tree can be verified on, whatever its config calls them.
+
+    Raises:
+        StartRefused: with the reason.
+    """
+    # Imported late: the start's check of the patches runs in processes that load no model.
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+    from sglang.srt.layers.radix_attention import RadixAttention
+
+    attention = (layer for layer in runner.model.modules() if isinstance(layer, RadixAttention))
+    reason = targets.SLIDING if any(layer.sliding_window_size > 0 for layer in attention) else None
+    if mambaish_config(runner.model_config) is not None:
+        reason = targets.RECURRENT
+    if reason:
+        path = runner.model_config.model_path
+        raise StartRefused(f"--model-path {path} cannot be served: {reason}; serve it without speculation")
 
 
 def check_widths(worker) -> None:

@@ -3,6 +3,7 @@
 import logging
 
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.scheduler import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
@@ -17,6 +18,7 @@ from sglang_ddtree.proposals import TreeProposer
 from sglang_ddtree.sampling import choose_tokens
 from sglang_ddtree.stage_times import StageClock
 from sglang_ddtree.step_rules import StepRules
+from sglang_ddtree.tensor_parallel import Head, agreed, check_ranks
 from sglang_ddtree.verify_input import DDTreeVerifyInput
 
 logger = logging.getLogger(__name__)
@@ -34,17 +36,21 @@ class DDTreeWorker(DFlashWorkerV2):
         with compat.drafter_arguments(server_args, self.settings.block_size) as drafter_args:
             super().__init__(drafter_args, *args, **kwargs)
         self.server_args = server_args
+        self.tp_group = get_tp_group()
         self.clock = StageClock()
-        self.counters = StepCounters(server_args)
+        self.counters = StepCounters(server_args, self.tp_group.rank_in_group)
 
     def init_cuda_graphs(self):
         """Capture the drafter's graph with the tree in it, then check what was captured."""
-        self.proposer = TreeProposer(self._lm_head(), self.settings, compat.largest_batch(self.model_runner))
+        selfcheck.check_target(self.model_runner)
+        head = Head.of(self.model_runner.model, self.tp_group)
+        self.proposer = TreeProposer(head, self.settings, compat.largest_batch(self.model_runner))
         self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
         rows = self.model_runner.req_to_token_pool.req_to_token.shape[0]
         self.penalties = PenaltyTracker(rows, self.settings.block_size, self.device)
         super().init_cuda_graphs()
         selfcheck.check_widths(self)
+        check_ranks(self)
         self.graphs = selfcheck.captured_width(self.model_runner) is not None
         logger.info("%s", describe(self))
 
@@ -53,7 +59,7 @@ class DDTreeWorker(DFlashWorkerV2):
         return None if self.clock.enabled else self.proposer
 
     def _make_next_draft_input_prefill(self, *, bonus_tokens, seq_lens):
-        return next_input(bonus_tokens, seq_lens)
+        return next_input(agreed(bonus_tokens, self.tp_group), seq_lens)
 
     def _make_next_draft_input_decode(self, *, bonus_tokens, new_seq_lens):
         return next_input(bonus_tokens, new_seq_lens)
@@ -88,6 +94,7 @@ class DDTreeWorker(DFlashWorkerV2):
             # They are computed from the logits before the temperature, which is applied in place.
             logits = logits.clone()
         chosen = choose_tokens(self.model_runner.sampler, logits, batch.sampling_info, positions)
+        chosen = agreed(chosen, self.tp_group)
         accepted = ops.accept(tree, chosen, prefix_lens, shape.block_size)
         if on_publish is not None:
             on_publish(accepted.new_seq_lens)
@@ -118,11 +125,6 @@ class DDTreeWorker(DFlashWorkerV2):
         columns = batch.seq_lens[:, None] + torch.arange(count, device=self.device)
         rows = self.model_runner.req_to_token_pool.req_to_token
         return rows[batch.req_pool_indices[:, None].long(), columns.long()].long()
-
-    def _lm_head(self) -> torch.Tensor:
-        head = self.model_runner.model.lm_head
-        shard = getattr(head, "shard_indices", None)
-        return head.weight if shard is None else head.weight[: shard.num_org_elements]
 
     def _draft(self, batch, root, slots, plan):
         """Run the drafter on [root, mask, mask, ...]; returns its output (hidden states [b * D, H]) and the ids."""
@@ -242,5 +244,6 @@ def describe(worker) -> str:
         f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
         f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
         f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
-        f"page_size={args.page_size} draft_window={shape.draft_window or 'all'} patches={selfcheck.installed_series()}"
+        f"page_size={args.page_size} draft_window={shape.draft_window or 'all'} tp={args.tp_size} "
+        f"patches={selfcheck.installed_series()}"
     )

@@ -13,6 +13,8 @@ from tests.gpu.engine_pair import drafter_of_block_size
 from tests.simulation import greedy_answer, load_pair, pooled_accept_length, walk
 
 FULL = os.environ.get("ENGINE_FULL") == "1"
+# SGLang version and ranks of the tree server.
+FEATURED = [(version, tp) for tp in (1, 2) for version in VERSIONS]
 COUNT, TOKENS = (20, 100) if FULL else (8, 60)
 
 
@@ -59,7 +61,8 @@ def simulated(prompts, tmp_path_factory):
     return accept_length
 
 
-@pytest.fixture(scope="session", params=VERSIONS if FULL else VERSIONS[:1])
+@pytest.fixture(scope="session", params=FEATURED if FULL else FEATURED[:1], ids="{0[0]}-tp{0[1]}".format)
 def features(request, tmp_path_factory):
     """Name of a request -> replies of the tiny pair without speculation and with the tree."""
-    return ask_both(request.param, tmp_path_factory.mktemp("features"), ASKED)
+    version, tp = request.param
+    return ask_both(version, tmp_path_factory.mktemp("features"), ASKED, tp)

@@ -51,14 +51,17 @@ class Replies:
         return sum(info["completion_tokens"] - 1 for info in infos) / sum(info["spec_verify_ct"] for info in infos)
 
 
-def ask_both(version: str, folder: Path, asked: dict[str, Asked]) -> dict[str, Replies]:
-    """Serve a tiny pair with a tokenizer first without speculation, then with the tree, and ask each everything."""
+def ask_both(version: str, folder: Path, asked: dict[str, Asked], tp: int = 1) -> dict[str, Replies]:
+    """Serve a tiny pair with a tokenizer first without speculation, then with the tree, and ask each everything.
+
+    tp: ranks of the tree server. The vocabulary is shorter than the first rank's part, so another has no token.
+    """
     target, drafter = write_pair(folder, seed=1)
     write_tokenizer(target)
     flags = ("--random-seed", "7", "--grammar-backend", GRAMMAR_BACKENDS[version])
     models = {"target": target, "drafter": drafter, "flags": flags}
     answers = []
-    for engine in (Engine(version, **models), Engine(version, BUDGET, TOP_K, **models)):
+    for engine in (Engine(version, **models), Engine(version, BUDGET, TOP_K, **models, tp=tp)):
         with Server(engine) as server:
             answers.append({name: one.of(server) for name, one in asked.items()})
     return {name: Replies(answers[0][name], answers[1][name]) for name in asked}

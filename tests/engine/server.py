@@ -39,9 +39,14 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, **base, "PYTHONPATH": str(ROOT / "docker" / "cpu"), **extra}
 
 
+def core_of_each_rank(tp: int) -> str:
+    """SGLANG_CPU_OMP_THREADS_BIND, which SGLang wants where there are more ranks than NUMA nodes."""
+    return "|".join(str(rank % os.cpu_count()) for rank in range(tp))
+
+
 @dataclass(frozen=True)
 class Engine:
-    """What a server runs: `budget` None is a server without speculation."""
+    """What a server runs: `budget` None is a server without speculation, `tp` the number of its ranks."""
 
     version: str
     budget: int | None = None
@@ -50,6 +55,7 @@ class Engine:
     target: Path = PAIR / "target"
     drafter: Path = PAIR / "drafter"
     flags: tuple[str, ...] = ()
+    tp: int = 1
 
     def command(self, port: int) -> list[str]:
         flags = [*CPU_FLAGS, "--model-path", str(self.target), "--port", str(port), *self.flags]
@@ -57,12 +63,15 @@ class Engine:
             flags += ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(self.drafter)]
         if self.block_size is not None:
             flags += ["--speculative-dflash-block-size", str(self.block_size)]
+        if self.tp > 1:
+            flags += ["--tp-size", str(self.tp)]
         return [str(python(self.version)), "-m", "sglang.launch_server", *flags]
 
     def environment(self) -> dict[str, str]:
-        if self.budget is None:
-            return environment()
-        return environment(SGLANG_DDTREE_BUDGET=str(self.budget), SGLANG_DDTREE_TOPK=str(self.top_k))
+        extra = {} if self.tp == 1 else {"SGLANG_CPU_OMP_THREADS_BIND": core_of_each_rank(self.tp)}
+        if self.budget is not None:
+            extra |= {"SGLANG_DDTREE_BUDGET": str(self.budget), "SGLANG_DDTREE_TOPK": str(self.top_k)}
+        return environment(**extra)
 
 
 @dataclass

@@ -59,6 +59,19 @@ def test_a_window_of_one_block_and_a_block_beyond_the_training_are_accepted(refu
         ({}, ("--page-size", "16"), "--page-size 1"),
         ({}, ("--grammar-backend", "outlines"), "xgrammar or llguidance"),
         ({}, ("--decode-attention-backend", "intel_amx"), "cannot verify a tree"),
+        ({}, ("--pp-size", "2"), "--pp-size 2: the drafter needs the hidden states of all layers"),
+        ({}, ("--tp-size", "3", "--enable-dp-attention", "--dp-size", "3"), "each rank then has requests of its own"),
+        (
+            {},
+            ("--enable-lora", "--max-lora-rank", "8"),
+            "--enable-lora: the drafter was trained for the target without",
+        ),
+        ({}, ("--lora-paths", "one=/nowhere"), "--lora-paths: the drafter was trained for the target without"),
+        (
+            {},
+            ("--tp-size", "2"),
+            "--tp-size 2 does not share out the attention heads of the target: set it to one of 1",
+        ),
     ],
 )
 def test_a_bad_setting_is_named(refusal, version, env, flags, words):
@@ -66,11 +79,27 @@ def test_a_bad_setting_is_named(refusal, version, env, flags, words):
     assert line.startswith("DDTREE refuses to start") and words in line
 
 
-def test_a_sliding_window_target_is_refused(refusal, tmp_path):
+SLIDING = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 128}
+HYBRID = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "full_attention_interval": 4}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("config", "word"), [(SLIDING, "sliding-window"), (HYBRID, "recurrent")], ids=lambda _: "")
+def test_a_target_that_cannot_verify_a_tree_is_refused(refusal, tmp_path, version, config, word):
     shutil.copytree(PAIR / "target", tmp_path / "target", ignore=shutil.ignore_patterns("*.safetensors"))
     path = tmp_path / "target" / "config.json"
-    config = json.loads(path.read_text())
-    config.update(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=128)
-    path.write_text(json.dumps(config))
-    line = refusal(VERSIONS[1], target=tmp_path / "target")
-    assert line.startswith("DDTREE refuses to start") and "sliding-window" in line
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    # With it SGLang asks of a recurrent target what no CPU has, before it asks the plugin.
+    line = refusal(version, ("--disable-radix-cache",), target=tmp_path / "target")
+    assert line.startswith("DDTREE refuses to start") and word in line
+    assert "serve it without speculation" in line
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ranks_that_share_out_the_heads_are_accepted(refusal, version):
+    assert refusal(version, ("--tp-size", "3")) == "accepted"
+
+
+def test_the_new_flag_of_data_parallel_attention_is_refused_too(refusal):
+    line = refusal("0.5.23", ("--tp-size", "3", "--attn-dp-size", "3"))
+    assert line.startswith("DDTREE refuses to start: --attn-dp-size") and "serve without speculation" in line

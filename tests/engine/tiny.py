@@ -25,7 +25,6 @@ COMMON = {
     "num_attention_heads": HEADS,
     "num_key_value_heads": KV_HEADS,
     "head_dim": HEAD_DIM,
-    "vocab_size": VOCAB,
     "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
@@ -38,10 +37,10 @@ COMMON = {
 }
 
 
-def write_pair(folder: Path, seed: int) -> tuple[Path, Path]:
+def write_pair(folder: Path, seed: int, vocab: int = VOCAB) -> tuple[Path, Path]:
     """Write both models as float32 checkpoints; returns the folders of target and drafter."""
     generator = torch.Generator().manual_seed(seed)
-    return _write_target(folder / "target", generator), _write_drafter(folder / "drafter", generator)
+    return _write_target(folder / "target", generator, vocab), _write_drafter(folder / "drafter", generator, vocab)
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -56,20 +55,20 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def _write_target(folder: Path, generator) -> Path:
+def _write_target(folder: Path, generator, vocab: int) -> Path:
     shared = torch.randn(HIDDEN, generator=generator)
     weights = {
-        "model.embed_tokens.weight": torch.randn(VOCAB, HIDDEN, generator=generator) + SHARED * shared,
+        "model.embed_tokens.weight": torch.randn(vocab, HIDDEN, generator=generator) + SHARED * shared,
         "model.norm.weight": torch.ones(HIDDEN),
-        "lm_head.weight": matrix(VOCAB, HIDDEN, generator) * LOGIT_SCALE,
+        "lm_head.weight": matrix(vocab, HIDDEN, generator) * LOGIT_SCALE,
     }
     for layer in range(LAYERS):
         weights |= _layer(f"model.layers.{layer}.", generator)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": LAYERS}
-    return write_checkpoint(folder, {**COMMON, **config}, weights)
+    return write_checkpoint(folder, {**COMMON, "vocab_size": vocab, **config}, weights)
 
 
-def _write_drafter(folder: Path, generator) -> Path:
+def _write_drafter(folder: Path, generator, vocab: int) -> Path:
     weights = {
         "fc.weight": matrix(HIDDEN, HIDDEN * len(TAPS), generator),
         "hidden_norm.weight": torch.ones(HIDDEN),
@@ -84,9 +83,9 @@ def _write_drafter(folder: Path, generator) -> Path:
         "num_hidden_layers": 1,
         "num_target_layers": LAYERS,
         "block_size": BLOCK,
-        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": TAPS},
+        "dflash_config": {"mask_token_id": vocab - 1, "target_layer_ids": TAPS},
     }
-    return write_checkpoint(folder, {**COMMON, **config}, weights)
+    return write_checkpoint(folder, {**COMMON, "vocab_size": vocab, **config}, weights)
 
 
 def _layer(prefix: str, generator) -> dict[str, torch.Tensor]:

@@ -8,6 +8,8 @@ without effect unless DDTREE_PROBE names a mode:
 * ``oracle:FILE``           propose the known answers' tokens at random ranks (see `ddtree_oracle`)
 * ``width_bug:checked``     let the target's attention run at the drafter's width D instead of W
 * ``width_bug:unchecked``   the same, with the check at start switched off
+* ``trees:FOLDER``          each rank appends every step's trees and choices to FOLDER/rank-N.jsonl, and draws with
+                            random numbers of its own
 * ``sync_error``            a call that waits for the GPU inside a decode step raises (CUDA only)
 
 DDTREE_NATIVE_OPS=1 (or `experts`, for a target that has some) makes float32 usable on a GPU: plain torch operators, as
@@ -215,6 +217,33 @@ def trace(path: str) -> None:
     DDTreeWorker._decode = decode_traced
 
 
+def trees(folder: str) -> None:
+    """A line per step: tokens [b, W] and parents [b, W] of the trees, and what the target chose [b, W]."""
+    import json
+
+    import torch
+    from sglang.srt.distributed import get_tp_group
+    from sglang_ddtree import ops, worker
+
+    accept, choose = ops.accept, worker.choose_tokens
+    seeded = False
+
+    def choose_with_own_numbers(*args):
+        nonlocal seeded
+        if not seeded:
+            torch.manual_seed(get_tp_group().rank_in_group)
+            seeded = True
+        return choose(*args)
+
+    def accept_and_write(tree, chosen, *rest):
+        line = [part.tolist() for part in (tree.token, tree.parent, chosen)]
+        with open(f"{folder}/rank-{get_tp_group().rank_in_group}.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+        return accept(tree, chosen, *rest)
+
+    worker.choose_tokens, ops.accept = choose_with_own_numbers, accept_and_write
+
+
 def sibling_leak(_: str) -> None:
     """Set the entry left of the diagonal in every ancestor row."""
     from sglang_ddtree import ops
@@ -250,6 +279,7 @@ MODES = {
     "oracle": oracle,
     "width_bug": width_bug,
     "sync_error": sync_error,
+    "trees": trees,
     "sibling_leak": sibling_leak,
     "greedy_sampling": greedy_sampling,
     "slots_off_by_one": slots_off_by_one,
