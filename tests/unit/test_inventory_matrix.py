@@ -103,6 +103,23 @@ def test_two_instances_on_their_own_gpus_are_taken():
 
 
 @pytest.mark.parametrize(
+    "keys",
+    [
+        {"dp": 4},
+        {"pp": 4},
+        {"pp": 2, "dp": 2},
+        {"tp": 4, "ep": 4},
+        {"tp": 4, "dp": 4, "dp_attention": True},
+        {"tp": 4, "dp": 2, "dp_attention": True, "ep": 4},
+    ],
+)
+def test_every_layout_is_open_to_a_server_without_speculation(keys):
+    server = instance(pair="kimi", algorithm="ar", gpus=[0, 1, 2, 3], **keys)
+    assert layout.layout_refusals([server]) == []
+    assert engine.engine_refusals([server], "sm90", MATRIX, [PAIR | {"name": "kimi"}]) == []
+
+
+@pytest.mark.parametrize(
     ("instances", "message"),
     [
         ([instance(), instance(name="two")], f"GPU {FIRST} is in instances one and two: take it out of gpus"),
@@ -111,7 +128,14 @@ def test_two_instances_on_their_own_gpus_are_taken():
         ([instance(gpus=[])], "one has no GPU: set gpus"),
         ([instance(gpus=[0, 0], tp=2)], "names a GPU twice in gpus (0, 0)"),
         ([instance(gpus=["all"])], "one has all in gpus: name a GPU by its index, or by its UUID"),
-        ([instance(gpus=[0, 1])], "tp 1 x pp 1 = 1 ranks on 2 GPUs: set tp and pp"),
+        ([instance(gpus=[0, 1])], "tp 1 x pp 1 x dp 1 = 1 ranks on 2 GPUs: set tp, pp, dp so that their product"),
+        ([instance(gpus=[0, 1], tp=2, dp=2)], "tp 2 x pp 1 x dp 2 = 4 ranks on 2 GPUs"),
+        (
+            [instance(gpus=[0, 1, 2, 3], tp=2, dp=2, dp_attention=True)],
+            "tp 2 x pp 1 = 2 ranks on 4 GPUs: set tp, pp so",
+        ),
+        ([instance(gpus=[0, 1], tp=2, dp_attention=True)], "dp_attention with dp 1 and tp 2: set dp to a div"),
+        ([instance(gpus=[0, 1, 2], tp=3, dp=2, dp_attention=True)], "dp 2 and tp 3: set dp to a divisor of tp"),
         ([instance(gpus=[0, 1, 2, 3], tp=4, ep=2)], "one has ep 2: set it to 1 or to its tp, 4"),
     ],
 )
@@ -142,19 +166,43 @@ def test_wrong_gpu_sets_are_refused(instances, message):
             {"algorithm": "ar", "attention_backend": "trtllm_mha"},
             "page_size 1 does not go with algorithm ar on trtllm_mha: set it to 16 or 32 or 64",
         ),
-        ("sm90", {"tp": 2}, "tp 2 does not go with algorithm tree: set tp to 1, or algorithm to ar"),
-        ("sm90", {"pp": 2}, "pp 2 does not go with algorithm tree: set pp to 1"),
+        (
+            "sm90",
+            {"tp": 3, "algorithm": "chain"},
+            "tp 3 does not go with algorithm chain: set tp to 1 or 2, or algorithm to ar",
+        ),
+        ("sm90", {"pp": 2}, "pipeline stages do not exchange): set pp to 1, or algorithm to ar"),
+        ("sm90", {"pp": 2, "algorithm": "chain"}, "pp 2 does not go with algorithm chain (the drafter reads hidden"),
+        ("sm90", {"dp": 2}, "dp 2 does not go with algorithm tree: set dp to 1, or algorithm to ar"),
+        ("sm90", {"pp": 3, "algorithm": "ar"}, "pp 3 does not go with algorithm ar: set pp to 1 or 2 or 4 or 8"),
+        (
+            "sm90",
+            {"tp": 2, "dp_attention": True},
+            "dp_attention true does not go with algorithm tree (candidates are gathered from ranks that draft for the "
+            "same requests): set dp_attention to false, or algorithm to ar",
+        ),
+        (
+            "sm90",
+            {"tp": 2},
+            "tp 2 does not share out the 9 attention heads (3 for keys and values) of pair smollm2-135m: ranks of one "
+            "attention can be 1 or 3 or 9, more GPUs take pp or dp",
+        ),
+        ("sm90", {"tp": 8, "dp": 2, "dp_attention": True, "algorithm": "ar"}, "tp 8 does not share out the 9"),
         ("sm90", {"budget": 128, "top_k": 8}, "budget 128 is more than a tree of top_k 8"),
         ("sm90", {"budget": 15, "top_k": 1}, "set budget to at most 7"),
         ("sm90", {"draft_window": 4}, "draft_window 4 is shorter than one block: set it to at least 8"),
         ("sm90", {"extra_args": "--tp-size=2"}, "extra_args has --tp-size: take it out and set tp"),
         ("sm90", {"extra_args": "--host 0.0.0.0"}, "extra_args has --host: take it out and set expose"),
         ("sm90", {"extra_args": "--attention-b fa3"}, "take it out and set attention_backend"),
+        ("sm90", {"extra_args": "--enable-dp-attention"}, "take it out and set dp_attention"),
+        ("sm90", {"extra_args": "--attn-dp-size 2"}, "take it out and set dp_attention"),
+        ("sm90", {"extra_args": "--dp 2"}, "extra_args has --dp: take it out and set dp"),
+        ("sm90", {"extra_args": "--lora-paths a=b"}, "which does not go with algorithm tree: take it out"),
         ("sm90", {"extra_args": "--enable-lora"}, "which does not go with algorithm tree: take it out"),
         ("sm90", {"extra_args": "--speculative-accept-threshold-single 0.9"}, "does not go with algorithm tree"),
         ("sm90", {"extra_args": "'"}, "extra_args cannot be read"),
         ("sm90", {"expose": True}, "expose is true without a key: set api_key_file"),
-        ("sm90", {"algorithm": "ar", "tp": 4, "shm_gib": 0.0625}, "too little for the collectives of 4 GPUs: set at l"),
+        ("sm90", {"algorithm": "ar", "pp": 4, "shm_gib": 0.0625}, "too little for the collectives of 4 GPUs: set at l"),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused(generation, keys, message):
@@ -165,7 +213,7 @@ def test_what_the_engine_cannot_do_is_refused(generation, keys, message):
 
 
 def test_what_speculation_cannot_do_is_open_to_a_server_without_it():
-    assert engine_reasons("sm90", algorithm="ar", tp=2, attention_backend="fa3", extra_args="--enable-lora") == []
+    assert engine_reasons("sm90", algorithm="ar", pp=2, attention_backend="fa3", extra_args="--enable-lora") == []
 
 
 def test_a_pair_without_settings_for_gpus_is_refused():
@@ -199,7 +247,22 @@ def test_memory_counts_the_budget_and_spreads_over_gpus():
     assert memory_reasons(80, max_running_requests=4000) == []
     assert memory_reasons(80, max_running_requests=4000, budget=63)
     assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar")
+    assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar", pp=2) == []
     assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar", tp=2) == []
+
+
+def test_memory_counts_the_copies_of_key_value_heads():
+    """The pair has three: nine ranks hold three copies of each, and two attention groups split less than all ranks."""
+    tokens = {"max_total_tokens": 2_000_000, "algorithm": "ar"}
+    assert memory_reasons(24, **tokens, tp=3) == []
+    assert memory_reasons(16, **tokens, tp=9)
+    assert memory_reasons(24, **tokens, tp=6, dp=6, dp_attention=True)
+
+
+def test_heads_are_those_of_the_embedded_pair():
+    found = json.loads((ROOT / "models/drafters/smollm2-135m-dflash-b8/config.json").read_text(encoding="utf-8"))
+    heads = {"attention": found["num_attention_heads"], "key_value": found["num_key_value_heads"]}
+    assert MATRIX["heads"] == {"smollm2-135m": heads}
 
 
 def test_a_pair_of_unknown_memory_is_refused():

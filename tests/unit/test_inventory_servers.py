@@ -1,5 +1,6 @@
 """What the instance role starts a server with: rendered from the role's own variables, as the roll-out does."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -15,8 +16,14 @@ WITHOUT_P2P = {"environment": {"NCCL_P2P_DISABLE": "1"}, "arguments": ["--disabl
 ON_TWO_GPUS = {
     **{"name": "chat", "port": 30000, "pair": "smollm2-135m", "sglang": "0.5.16", "algorithm": "tree"},
     **{"attention_backend": "triton", "page_size": 1, "tp": 2, "pp": 1, "ep": 1, "mem_fraction": 0.8},
+    **{"dp": 1, "dp_attention": False},
     **{"gpus": ["GPU-a", "GPU-b"], "extra_args": "--log-level 'info'"},
 }
+_SPEC = importlib.util.spec_from_file_location(
+    "gpu_settings", ROOT / "ansible" / "roles" / "instance" / "filter_plugins" / "gpu_settings.py"
+)
+gpu_settings = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(gpu_settings)
 PLAY = [
     {
         "hosts": "all",
@@ -56,6 +63,7 @@ def test_gpu_settings_and_the_probes_verdict_reach_the_server(content):
     assert found["server"]["NCCL_P2P_DISABLE"] == "1"
     words = found["server"]["EXTRA_ARGS"].split()
     assert words[:6] == ["--attention-backend", "triton", "--page-size", "1", "--tp-size", "2"]
+    assert not {"--dp-size", "--enable-dp-attention"} & set(words)
     assert words[-3:] == ["--disable-custom-all-reduce", "--log-level", "'info'"]
     assert found["unit"]["DEVICE_OPTIONS"] == "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b"
 
@@ -70,3 +78,22 @@ def test_a_host_without_gpus_gets_the_operators_arguments_alone(content):
     on_cpu = {key: ON_TWO_GPUS[key] for key in ("name", "port", "pair", "sglang", "algorithm")}
     assert "EXTRA_ARGS" not in content(on_cpu, "cpu")["server"]
     assert content(on_cpu | {"extra_args": "--a b"}, "cpu")["server"]["EXTRA_ARGS"] == "--a b"
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ({"dp": 2}, ["--tp-size", "1", "--pp-size", "1", "--ep-size", "1", "--dp-size", "2"]),
+        ({"pp": 2}, ["--tp-size", "1", "--pp-size", "2", "--ep-size", "1"]),
+        ({"tp": 2, "ep": 2}, ["--tp-size", "2", "--pp-size", "1", "--ep-size", "2"]),
+        (
+            {"tp": 2, "dp": 2, "dp_attention": True},
+            ["--tp-size", "2", "--pp-size", "1", "--ep-size", "1", "--dp-size", "2", "--enable-dp-attention"],
+        ),
+    ],
+)
+def test_every_layout_of_a_server_without_speculation_reaches_it(layout, words):
+    instance = ON_TWO_GPUS | {"algorithm": "ar", "tp": 1, "extra_args": ""} | layout
+    found = gpu_settings.gpu_arguments(instance, {}).split()
+    memory = ["--mem-fraction-static", "0.8"]
+    assert [word for word in found[4:] if word not in memory] == words

@@ -39,7 +39,7 @@ class Prepared:
 
     def play(self, *options: str, gpus: int = 1, **variables) -> subprocess.CompletedProcess:
         """Run ansible/gpu_hosts.yml with one instance on the first `gpus` cards; `variables` are the host's."""
-        instance = {"name": "one", "port": 30000, "pair": "smollm2-135m", "gpus": list(UUIDS[:gpus]), "tp": gpus}
+        instance = {"name": "one", "port": 30000, "pair": "smollm2-135m", "gpus": list(UUIDS[:gpus]), "pp": gpus}
         instance["algorithm"] = "tree" if gpus == 1 else "ar"
         self.testbed.write_inventory(**{"sglang_instances": [instance]} | variables)
         command = [self.ansible_playbook, "ansible/gpu_hosts.yml", "-i", str(self.testbed.inventory)]

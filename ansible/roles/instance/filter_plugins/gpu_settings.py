@@ -14,9 +14,12 @@ def gpu_arguments(instance: dict, verdicts: dict) -> str:
         "--tp-size": instance["tp"],
         "--pp-size": instance["pp"],
         "--ep-size": instance["ep"],
+        # Left out at 1, so that a release from before data parallelism stays what it was.
+        "--dp-size": instance["dp"] if int(instance["dp"]) > 1 else None,
         "--mem-fraction-static": instance["mem_fraction"],
     }
     words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+    words += ["--enable-dp-attention"] if instance["dp_attention"] else []
     words += verdicts.get(instance["name"], {}).get("arguments", [])
     return " ".join([shlex.join(words), *filter(None, [instance.get("extra_args")])])
 

@@ -60,12 +60,37 @@ def _page_size(settings: dict, matrix: dict) -> list[str]:
 
 
 def _layout(settings: dict, matrix: dict) -> list[str]:
-    allowed = matrix["algorithms"][settings["algorithm"]]
+    algorithm = settings["algorithm"]
+    allowed = matrix["algorithms"][algorithm]
+    reasons = []
+    for key in ("tp", "pp", "ep", "dp", "dp_attention"):
+        value = settings[key] if key == "dp_attention" else int(settings[key])
+        if value in allowed[key]:
+            continue
+        why = matrix["layout_reasons"].get(key)
+        because = f" ({why})" if why and algorithm != "ar" else ""
+        other = "" if algorithm == "ar" else ", or algorithm to ar"
+        reasons.append(
+            f"{key} {_shown(value)} does not go with algorithm {algorithm}{because}: set {key} to "
+            f"{_either(allowed[key])}{other}"
+        )
+    return reasons or _heads(settings, matrix["heads"].get(settings["pair"]))
+
+
+def _heads(settings: dict, heads: dict | None) -> list[str]:
+    """Ranks that a model's attention heads cannot be shared out to; data-parallel attention splits them less."""
+    if heads is None:
+        return []
+    split = int(settings["tp"]) // (int(settings["dp"]) if settings["dp_attention"] else 1)
+    attention, shared = heads["attention"], heads["key_value"]
+    fitting = [
+        size for size in range(1, attention + 1) if attention % size == 0 and (shared % size == 0 or size % shared == 0)
+    ]
+    if split in fitting:
+        return []
     return [
-        f"{key} {settings[key]} does not go with algorithm {settings['algorithm']}: set {key} to "
-        f"{_either(allowed[key])}, or algorithm to ar"
-        for key in ("tp", "pp", "ep")
-        if int(settings[key]) not in allowed[key]
+        f"tp {settings['tp']} does not share out the {attention} attention heads ({shared} for keys and values) of "
+        f"pair {settings['pair']}: ranks of one attention can be {_either(fitting)}, more GPUs take pp or dp"
     ]
 
 
@@ -117,7 +142,7 @@ def _access(settings: dict) -> list[str]:
 
 
 def _shared_memory(settings: dict, matrix: dict) -> list[str]:
-    ranks = int(settings["tp"]) * int(settings["pp"])
+    ranks = int(settings["tp"]) * int(settings["pp"]) * (1 if settings["dp_attention"] else int(settings["dp"]))
     least = ranks * matrix["min_shm_gib_per_gpu"]
     if ranks > 1 and float(settings["shm_gib"]) < least:
         return [
@@ -127,7 +152,11 @@ def _shared_memory(settings: dict, matrix: dict) -> list[str]:
 
 
 def _either(values: list) -> str:
-    return " or ".join(map(str, values))
+    return " or ".join(map(_shown, values))
+
+
+def _shown(value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class FilterModule:

@@ -1,6 +1,7 @@
 """Which GPUs the instances of a host take, judged from the inventory alone."""
 
 import re
+from math import prod
 
 UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -36,14 +37,28 @@ def _own_reasons(instance: dict) -> list[str]:
     ]
     if len(set(gpus)) < len(gpus):
         reasons.append(f"instance {name} names a GPU twice in gpus ({', '.join(gpus)}): name each once")
-    needed = int(instance["tp"]) * int(instance["pp"])
-    if needed != len(gpus):
+    return reasons + _rank_reasons(instance, len(gpus))
+
+
+def _rank_reasons(instance: dict, gpus: int) -> list[str]:
+    name, (tp, pp, dp, ep) = instance["name"], (int(instance[key]) for key in ("tp", "pp", "dp", "ep"))
+    reasons = []
+    if instance["dp_attention"] and (dp == 1 or tp % dp):
+        return [
+            f"instance {name} has dp_attention with dp {dp} and tp {tp}: set dp to a divisor of tp above 1, the groups "
+            f"that attention is split into"
+        ]
+    # Attention's groups are parts of tp; without them each replica has ranks of its own.
+    sizes = {"tp": tp, "pp": pp} | ({} if instance["dp_attention"] else {"dp": dp})
+    needed = prod(sizes.values())
+    if needed != gpus:
+        product = " x ".join(f"{key} {size}" for key, size in sizes.items())
         reasons.append(
-            f"instance {name} has tp {instance['tp']} x pp {instance['pp']} = {needed} ranks on {len(gpus)} GPUs: "
-            f"set tp and pp so that their product is the number of gpus"
+            f"instance {name} has {product} = {needed} ranks on {gpus} GPUs: set {', '.join(sizes)} so that their "
+            f"product is the number of gpus"
         )
-    if int(instance["ep"]) not in (1, int(instance["tp"])):
-        reasons.append(f"instance {name} has ep {instance['ep']}: set it to 1 or to its tp, {instance['tp']}")
+    if ep not in (1, tp):
+        reasons.append(f"instance {name} has ep {ep}: set it to 1 or to its tp, {tp}")
     return reasons
 
 

@@ -26,7 +26,7 @@ def _reasons(instance: dict, matrix: dict, pair: dict, gpu_gib: float) -> list[s
             f"add it to memory.pairs in ansible/compatibility.yml"
         ]
     settings = pair["engine"]["cuda"] | instance
-    held = _weights_gib(settings, pair) + _kv_gib(settings, known)
+    held = _weights_gib(settings, pair) + _kv_gib(settings, known, matrix["heads"].get(pair["name"]))
     rest = _logits_gib(settings, known) + matrix["memory"]["overhead_gib"]
     share = float(settings["mem_fraction"])
     lines = []
@@ -57,9 +57,12 @@ def _weights_gib(settings: dict, pair: dict) -> float:
     return (pair["target"]["bytes"] / ranks + drafter) / GIB
 
 
-def _kv_gib(settings: dict, known: dict) -> float:
-    ranks = int(settings["tp"]) * int(settings["pp"])
-    return int(settings["max_total_tokens"]) * known["kv_bytes_per_token"] / ranks / GIB
+def _kv_gib(settings: dict, known: dict, heads: dict | None) -> float:
+    """Ranks beyond the key-value heads hold copies; with data-parallel attention a group serves its own requests."""
+    split = int(settings["tp"]) // (int(settings["dp"]) if settings["dp_attention"] else 1)
+    parts = min(split, heads["key_value"]) if heads else split
+    tokens = int(settings["max_total_tokens"])
+    return tokens * known["kv_bytes_per_token"] / (parts * int(settings["pp"])) / GIB
 
 
 def _logits_gib(settings: dict, known: dict) -> float:
