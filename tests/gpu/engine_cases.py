@@ -23,6 +23,7 @@ class Case:
     singles: prompts that are also run one at a time, at batch 1.
     workloads: functions of `engine_workloads`, run in this order.
     refusal: words of the line with which the start must be refused; no workload runs then.
+    tp: tensor-parallel ranks, each on a GPU of its own.
     probe: mode of the test-only plugin `tests/probe_plugin`, empty for none; {folder} is the server's own.
     """
 
@@ -38,6 +39,7 @@ class Case:
     workloads: tuple[str, ...] = ("batches", "churn")
     refusal: str = ""
     probe: str = ""
+    tp: int = 1
 
     @property
     def shape(self) -> str:
@@ -111,6 +113,20 @@ def _inside() -> list[Case]:
     return [Case("draft-kv", 8, probe="draft_kv:{folder}/kv.pt", workloads=("draft_kv",)), trace]
 
 
+def _ranks() -> list[Case]:
+    """Two GPUs against one: the answers are compared with those of the server without speculation on one GPU."""
+    own = {"tp": 2, "probe": "trees:{folder}", "singles": ALL, "workloads": ("batches", "churn", "same_trees")}
+    # Each server may find the other GPU fuller than its own, as servers start at once.
+    own["env"] = (("NCCL_NVLS_ENABLE", "0"), ("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "0"))
+    return [
+        Case("tp2-B7", 7, **own),
+        Case("tp2-B15", 15, **own),
+        Case("tp2-B15-eager", 15, graphs=False, **own),
+        Case("tp2-B15-nccl-all-reduce", 15, flags=("--disable-custom-all-reduce",), **own),
+        Case("tp2-chain", *_shape(CHAIN), **own),
+    ]
+
+
 GROUPS = {
     "widths": _widths(singles=ALL),
     "eager": _widths(graphs=False),
@@ -119,7 +135,10 @@ GROUPS = {
     "accept": _accept(),
     "faults": _faults(),
     "inside": _inside(),
+    "ranks": _ranks(),
 }
+#: Needs two GPUs and a pair whose heads two ranks can share, so it runs only when it is named.
+NOT_BY_DEFAULT = ("ranks",)
 
 
 def simulated_shapes() -> list[tuple[int, int, int]]:

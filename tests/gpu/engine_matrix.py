@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.gpu.engine_cases import GROUPS, Case, reference
+from tests.gpu.engine_cases import GROUPS, NOT_BY_DEFAULT, Case, reference
 from tests.gpu.engine_pair import drafter_of_block_size, prompts
 from tests.gpu.engine_report import Report, line, machine
 from tests.gpu.engine_server import MatrixEngine, MatrixServer, Setup
@@ -36,7 +36,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--drafter", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True, help="results file; groups in it are replaced")
     parser.add_argument("--sglang-python", default=sys.executable, help="interpreter that runs the servers")
-    parser.add_argument("--group", nargs="+", choices=GROUPS, default=list(GROUPS))
+    by_default = [name for name in GROUPS if name not in NOT_BY_DEFAULT]
+    parser.add_argument("--group", nargs="+", choices=GROUPS, default=by_default)
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--simulated", type=Path, default=Path(__file__).with_name("simulated-accept.json"))
     parser.add_argument("--prompts", type=int, default=20, help="fewer, to try the matrix")
@@ -139,7 +140,12 @@ def check_engine(run: Run, device: str) -> dict:
     found = ENGINE_LINE.search(server.log_text())
     text = found.group() if found else ""
     graphs = "on" if case.graphs and device == "cuda" else "off"
-    for part in (f"budget={case.budget} ", f"block_size={case.block_size} ", f"cuda_graphs={graphs} "):
+    for part in (
+        f"budget={case.budget} ",
+        f"block_size={case.block_size} ",
+        f"cuda_graphs={graphs} ",
+        f"tp={case.tp} ",
+    ):
         if part not in text:
             run.faults.append(f"the engine's line lacks {part.strip()}: {text!r}")
     if not server.healthy():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import requests
 
-from tests.engine.server import CPU_FLAGS, Server
+from tests.engine.server import CPU_FLAGS, Server, core_of_each_rank
 from tests.engine.server import environment as cpu_environment
 from tests.gpu.engine_cases import Case
 from tests.probe_plugin.probed_engine import with_probe
@@ -56,7 +56,8 @@ class MatrixEngine:
         if case.budget is not None:
             drafter = str(self.setup.drafters[case.block_size])
             flags += ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", drafter]
-        return [self.setup.python, "-m", "sglang.launch_server", *flags, *case.flags]
+        ranks = ["--tp-size", str(case.tp)] if case.tp > 1 else []
+        return [self.setup.python, "-m", "sglang.launch_server", *flags, *ranks, *case.flags]
 
     def environment(self) -> dict[str, str]:
         case = self.case
@@ -66,6 +67,8 @@ class MatrixEngine:
             extra["TRITON_F32_DEFAULT"] = "ieee"
         if case.budget is not None:
             extra |= {"SGLANG_DDTREE_BUDGET": str(case.budget), "SGLANG_DDTREE_TOPK": str(case.top_k)}
+        if self.setup.device == "cpu" and case.tp > 1:
+            extra["SGLANG_CPU_OMP_THREADS_BIND"] = core_of_each_rank(case.tp)
         base = cpu_environment(**extra) if self.setup.device == "cpu" else {**os.environ, **extra}
         native = self.setup.device == "cuda" and case.dtype == "float32"
         probe = case.probe.replace("{folder}", str(self.folder))

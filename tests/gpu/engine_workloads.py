@@ -15,6 +15,7 @@ import requests
 
 from tests.gpu.engine_cases import LIMIT, Case
 from tests.gpu.engine_pair import TOKENS
+from tests.gpu.engine_ranks import same_trees
 from tests.gpu.engine_server import MatrixServer
 from tests.gpu.engine_trace import summary
 from tests.simulation import load_pair
@@ -263,5 +264,6 @@ WORKLOADS = {
         no_synchronisation,
         steady_trace,
         draft_kv,
+        same_trees,
     )
 }
