@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.train.layers import Rotary, Shape, mlp, norm, read_checkpoint
+from models.errors import ModelError
+from models.train.layers import Rotary, Shape, mlp, norm
 
 _POSITIONS = 2048
 
@@ -24,14 +23,9 @@ class Drafter:
         self.block_size: int = config["block_size"]
         self.layer_ids = tuple(config["dflash_config"]["target_layer_ids"])
         self._mask_token: int = config["dflash_config"]["mask_token_id"]
-        self.embedding = embedding.to(dtype)
+        self._embedding = embedding.to(dtype)
         self.weights = {name: w.to(embedding.device, torch.float32) for name, w in weights.items()}
         self._rotary = Rotary(self.shape, embedding.device, dtype, _POSITIONS)
-
-    @classmethod
-    def load(cls, folder: Path, embedding: Tensor, dtype: torch.dtype) -> Drafter:
-        """Read config.json and model.safetensors of a drafter's folder."""
-        return cls(*read_checkpoint(folder), embedding, dtype)
 
     def hidden(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
         """Final hidden states [S, A, D, H] of the blocks whose roots stand at positions `anchors` [S, A].
@@ -46,7 +40,7 @@ class Drafter:
         ids = torch.full((sequences, count, self.block_size), self._mask_token, device=tokens.device)
         ids[:, :, 0] = tokens.gather(1, anchors)
         positions = anchors[:, :, None] + torch.arange(self.block_size, device=tokens.device)
-        hidden, positions = self.embedding[ids].flatten(1, 2), positions.flatten(1)
+        hidden, positions = self._embedding[ids].flatten(1, 2), positions.flatten(1)
         for layer in range(self.shape.layers):
             hidden = self._layer(w, f"layers.{layer}", hidden, positions, context, mask)
         return norm(hidden, w["norm.weight"], self.shape.eps).unflatten(1, (count, self.block_size))
@@ -92,12 +86,12 @@ class Drafter:
 def add_layers(config: dict, weights: dict[str, Tensor], layers: int) -> tuple[dict, dict[str, Tensor]]:
     """Deepen a drafter to `layers` without changing what it computes.
 
-    New layers are copies of the last one whose two output projections are zero. Raises ValueError for fewer
+    New layers are copies of the last one whose two output projections are zero. Raises ModelError for fewer
     layers than there are.
     """
     old = config["num_hidden_layers"]
     if layers < old:
-        raise ValueError(f"--layers is {layers}; the drafter to start from has {old}, set at least that")
+        raise ModelError(f"--layers is {layers}; the drafter to start from has {old}, set at least that.")
     weights = dict(weights)
     for layer in range(old, layers):
         last, new = f"layers.{old - 1}.", f"layers.{layer}."

@@ -31,7 +31,7 @@ class Exam:
         self, target: Target, chat: Chat, questions: Sequence[str], drafter: Drafter, limit: int, batch: int
     ) -> None:
         """target: fp32, as is all of an exam. The drafter says which layers it reads and how far it drafts."""
-        self._head, self._drafter = target.head, drafter
+        self._head, self._embedding, self._drafter = target.head, target.embedding, drafter
         prompts = [chat.prompt_ids(question) for question in questions]
         # The last verify step may run over the end, so the answers are written L tokens further.
         written: dict[int, list[int]] = {}
@@ -56,7 +56,7 @@ class Exam:
         answers' tokens over all anchors and depths, in nats.
         """
         rounded = {name: w.detach().bfloat16().float() for name, w in weights.items()}
-        drafter = Drafter(self._drafter.config, rounded, self._drafter.embedding, torch.float32)
+        drafter = Drafter(self._drafter.config, rounded, self._embedding, torch.float32)
         steps, loss, counted = dict.fromkeys(("chain", *(f"tree{budget}" for budget in budgets)), 0), 0.0, 0
         for number, length in enumerate(self._lengths):
             if length < 2:

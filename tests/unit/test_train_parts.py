@@ -8,6 +8,7 @@ import torch
 from test_simulation_pair import DRAFTER_CONFIG, TARGET_CONFIG, pair  # noqa: F401
 from torch.nn import functional
 
+from models.errors import ModelError
 from models.train import answers, output
 from models.train.corpus import Conversation, Corpus
 from models.train.drafter import Drafter, add_layers
@@ -125,7 +126,7 @@ def test_new_layers_change_nothing(pair, target, drafter, corpus):  # noqa: F811
     anchors = batch.begin[:, None] + torch.tensor([1, 5])
     found, known = (d.hidden(batch.tokens, batch.features, anchors) for d in (deeper, drafter))
     assert close(found, known)
-    with pytest.raises(ValueError, match="--layers is 1"):
+    with pytest.raises(ModelError, match="--layers is 1"):
         add_layers(DRAFTER_CONFIG, pair.drafter.weights, 1)
 
 
@@ -200,3 +201,24 @@ def test_no_topic_is_on_both_sides():
     assert len(training) > 8 * len(held_out) > 200
     assert not set(training) & set(held_out)
     assert len(set(written(training))) == len(written(training)) > 12000
+
+
+def test_a_step_in_16_bits_is_near_one_in_32(pair, target, corpus):  # noqa: F811
+    half = Target(TARGET_CONFIG, pair.target.weights, "cpu", torch.bfloat16)
+    [(_, rows)] = generate(half, [PROMPTS[0]], 20, (), greedy, 1)
+    talks = [Conversation(prompt, rows[0]) for prompt in PROMPTS]
+    drafter = Drafter(DRAFTER_CONFIG, pair.drafter.weights, half.embedding, torch.bfloat16)
+    pace = Pace(sequences=4, anchors=8, rate=1e-3, soft=0.5, seconds=60)
+    found, known = (
+        Trainer(drafter, Corpus(model, talks, (0, 2), top_k=4), model.head, pace, seed=3)
+        for model, drafter in (
+            (half, drafter),
+            (target, Drafter(DRAFTER_CONFIG, pair.drafter.weights, target.embedding, torch.float32)),
+        )
+    )
+    numbers = torch.arange(4)
+    assert float(found._one_step(numbers)) == pytest.approx(float(known._one_step(numbers)), rel=0.02)
+    for name, weight in found.drafter.weights.items():
+        assert weight.dtype == torch.float32
+        gradients = (weight.grad.flatten(), known.drafter.weights[name].grad.flatten())
+        assert functional.cosine_similarity(*gradients, dim=0) > 0.95, name
