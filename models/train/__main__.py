@@ -17,7 +17,7 @@ _START = Path(__file__).parents[1] / "drafters" / "smollm2-135m-dflash-b8"
 #: Sequences generated at once; sequences and anchors of a training step.
 _GENERATED = {"cuda": 4096, "cpu": 48}
 _STEP = {"cuda": (64, 48), "cpu": (4, 12)}
-_DRY = {"questions": 4, "held_out": 2, "answer_tokens": 8, "exam_tokens": 8, "minutes": 1.0}
+_DRY = {"questions": 4, "held_out": 2, "answer_tokens": 8, "exam_tokens": 8, "minutes": 30.0}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,13 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
             options.held_out,
             options.answer_tokens,
             options.exam_tokens,
-            options.layers,
             options.seed,
         )
         run = Run(plan, _GENERATED[options.device], options.start, options.work, options.output, options.device)
         run.report["command"] = _command(options)
         sequences, anchors = _STEP[options.device]
-        run.execute(Pace(sequences, anchors, options.rate, options.soft, options.minutes * 60, options.steps))
+        run.execute(
+            Pace(sequences, anchors, options.rate, options.soft, options.minutes * 60, options.steps), options.layers
+        )
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -71,7 +71,8 @@ def _lock_step(target: Target, ids: Tensor, limit: int, stops: Collection[int], 
     for step in range(limit):
         tokens = pick(target.logits(stream))
         written[alive, step] = tokens
-        running &= ~torch.isin(tokens, stop_ids)
+        if stops:
+            running &= ~torch.isin(tokens, stop_ids)
         if (step + 1) % _COMPACT_EVERY == 0 and not bool(running.all()):
             rows = running.nonzero()[:, 0]
             if not len(rows):

@@ -34,14 +34,13 @@ _TEACHER_TOP_K = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides the data and the shape; a work folder belongs to one plan and one target."""
+    """What decides the questions and answers; a work folder belongs to one plan."""
 
     target: str
     questions: int
     held_out: int
     answer_tokens: int
     exam_tokens: int
-    layers: int | None
     seed: int
 
 
@@ -64,11 +63,11 @@ class Run:
             "seconds": {},
         }
 
-    def execute(self, pace: Pace) -> None:
-        """Run all stages; `pace.seconds` is the time of everything together."""
+    def execute(self, pace: Pace, layers: int | None) -> None:
+        """Run all stages; `pace.seconds` is the time of everything together, `layers` the drafter's depth."""
         self._open_work()
         chat, target = Chat(self._target_dir), Target.load(self._target_dir, self._device, self._dtype)
-        drafter = self._drafter(target)
+        drafter = self._drafter(target, layers)
         questions = self._questions(target, chat)
         exams = self._exams(chat, questions, drafter)
         talks = self._answers(target, chat, questions, pace.seconds)
@@ -93,10 +92,10 @@ class Run:
             raise ModelError(f"--work {self._work} holds a run of another plan ({note}); name another folder.")
         note.write_text(json.dumps(plan, indent=1) + "\n")
 
-    def _drafter(self, target: Target) -> Drafter:
+    def _drafter(self, target: Target, layers: int | None) -> Drafter:
         config, weights = read_checkpoint(self._start_dir)
-        if self._plan.layers is not None:
-            config, weights = add_layers(config, weights, self._plan.layers)
+        if layers is not None:
+            config, weights = add_layers(config, weights, layers)
         return Drafter(config, weights, target.embedding, self._dtype)
 
     def _questions(self, target: Target, chat: Chat) -> Questions:
@@ -155,7 +154,8 @@ class Run:
         return corpus
 
     def _train(self, trainer: Trainer, exams: dict[str, Exam]) -> None:
-        since, state, drafter = self._elapsed(), self._work / "state.pt", trainer.drafter
+        since, drafter = self._elapsed(), trainer.drafter
+        state = self._work / f"state-{drafter.shape.layers}.pt"
         if state.exists():
             trainer.restore(state)
             self._say("training", f"goes on at step {trainer.step}")
