@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.train.target import Target
+from models.train.target import MULTIPLE, Target
 
 #: Tokens of one pass of the target, and rows of one slice of its logits.
 _PASS_TOKENS = {"cuda": 131072, "cpu": 2048}
 _LOGIT_ROWS = {"cuda": 16384, "cpu": 512}
-_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Corpus:
         """Rows of the conversations `numbers` [S] (on the CPU) by position, and which are theirs: both [S, T]."""
         # The lengths on the CPU say it without waiting for the device.
         width = int(self._lengths[numbers].max())
-        width += -width % _MULTIPLE  # attention kernels want masks of such widths
+        width += -width % MULTIPLE
         positions = torch.arange(width, device=self.end.device)
         numbers = numbers.to(self.end.device)
         inside = positions < self.end[numbers, None]

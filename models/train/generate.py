@@ -1,8 +1,7 @@
-"""Let the target write: prompts of one length run in lock-step, rows that have stopped are dropped on the way."""
+"""Let the target write: many prompts run in lock-step, rows that have stopped are dropped on the way."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
@@ -33,12 +32,9 @@ def sampler(generator: torch.Generator, top_k: int = 50) -> Pick:
 
 
 def batches(prompts: Sequence[Sequence[int]], size: int) -> list[list[int]]:
-    """Indices of prompts, in lists of at most `size` with equal prompt lengths, the largest lists first."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for index, prompt in enumerate(prompts):
-        groups[len(prompt)].append(index)
-    parts = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
-    return sorted(parts, key=len, reverse=True)
+    """Indices of prompts in lists of at most `size`, of similar prompt lengths."""
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    return [order[i : i + size] for i in range(0, len(order), size)]
 
 
 def generate(
@@ -54,14 +50,16 @@ def generate(
     Yields (indices of prompts, their new tokens) for one batch after the other.
     """
     for indices in batches(prompts, batch):
-        ids = torch.tensor([list(prompts[i]) for i in indices], device=target.device)
-        yield indices, _rows(_lock_step(target, ids, limit, stops, pick), stops)
+        width = max(len(prompts[i]) for i in indices)
+        pad = torch.tensor([width - len(prompts[i]) for i in indices], device=target.device)
+        ids = torch.tensor([[0] * (width - len(prompts[i])) + list(prompts[i]) for i in indices], device=target.device)
+        yield indices, _rows(_lock_step(target, ids, pad, limit, stops, pick), stops)
 
 
 @torch.inference_mode()
-def _lock_step(target: Target, ids: Tensor, limit: int, stops: Collection[int], pick: Pick) -> Tensor:
+def _lock_step(target: Target, ids: Tensor, pad: Tensor, limit: int, stops: Collection[int], pick: Pick) -> Tensor:
     sequences, past = ids.shape
-    cache = Cache(target, sequences, past + limit)
+    cache = Cache(target, pad, past + limit)
     stop_ids = torch.tensor(sorted(stops), dtype=torch.long, device=target.device)
     written = torch.full((sequences, limit), -1, device=target.device)
     alive = torch.arange(sequences, device=target.device)
