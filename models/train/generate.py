@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
@@ -32,9 +33,12 @@ def sampler(generator: torch.Generator, top_k: int = 50) -> Pick:
 
 
 def batches(prompts: Sequence[Sequence[int]], size: int) -> list[list[int]]:
-    """Indices of prompts in lists of at most `size`, of similar prompt lengths."""
+    """Indices of prompts in lists of at most `size`, of similar prompt lengths; the lists come in any order."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    parts = [order[i : i + size] for i in range(0, len(order), size)]
+    # Who stops early shall not stop before all long prompts.
+    random.Random(0).shuffle(parts)
+    return parts
 
 
 def generate(

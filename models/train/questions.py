@@ -54,12 +54,12 @@ def finished(
     """
     pick = random.Random(generator.initial_seed())
     openings = [pick.choice(_lines("openings.txt")) for _ in range(count)]
-    turns = (
+    turns = [
         f"<|im_start|>system\nThe user asks a short question about {pick.choice(topics)}.<|im_end|>\n"
         f"<|im_start|>user\n{opening}"
         for opening in openings
-    )
-    prompts = [chat.tokenizer.encode(turn, add_special_tokens=False).ids for turn in turns]
+    ]
+    prompts = [encoded.ids for encoded in chat.tokenizer.encode_batch(turns, add_special_tokens=False)]
     texts = []
     for indices, rows in generate(target, prompts, _ENDING, chat.eos_token_ids, sampler(generator), batch):
         ended = [(i, row) for i, row in zip(indices, rows, strict=True) if row[-1] in chat.eos_token_ids]
