@@ -53,7 +53,7 @@ def finished(
     does not end within _ENDING tokens is dropped.
     """
     pick = random.Random(generator.initial_seed())
-    openings = [pick.choice(_lines("openings.txt")) for _ in range(count)]
+    openings = pick.choices(_lines("openings.txt"), k=count)
     turns = [
         f"<|im_start|>system\nThe user asks a short question about {pick.choice(topics)}.<|im_end|>\n"
         f"<|im_start|>user\n{opening}"
