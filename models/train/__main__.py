@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, help="where the drafter is written, every minute anew")
     add("--work", type=Path, default=cache / "train", help="questions, answers, state; the same command goes on")
     add("--minutes", type=float, default=7.5, help="for everything together (default: 7.5)")
-    add("--questions", type=int, default=100000, help="questions to ask for (default: 100000)")
+    add("--questions", type=int, default=90000, help="questions to ask for (default: 90000)")
     add("--held-out", type=int, default=128, help="questions of held-out topics to test with (default: 128)")
     add("--answer-tokens", type=int, default=192, help="longest answer to learn from (default: 192)")
     add("--exam-tokens", type=int, default=100, help="longest answer to test with (default: 100)")
