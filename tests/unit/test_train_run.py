@@ -9,7 +9,8 @@ import pytest
 
 from models.checkpoint import check_folders
 from models.train.__main__ import main
-from tests.simulation.defaults import pair_dir
+from tests.simulation import greedy_answer, load_pair, pooled_accept_length, walk
+from tests.simulation.defaults import QUESTIONS, pair_dir
 
 FULL = pytest.mark.skipif(os.environ.get("ENGINE_FULL") != "1", reason="trains for a minute: run `make test-full`")
 
@@ -37,6 +38,16 @@ def test_bad_settings_are_told_before_anything_is_written(arguments, told, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def simulated(tokens):
+    pair = load_pair(pair_dir() / "target", pair_dir() / "drafter")
+    answers = [greedy_answer(pair, pair.chat.prompt_ids(question), tokens) for question in QUESTIONS]
+    lengths = {"chain": pooled_accept_length(walk(pair, answer, "chain") for answer in answers)}
+    for budget in (4, 8, 16, 32):
+        walks = (walk(pair, answer, "tree", budget, top_k=8) for answer in answers)
+        lengths[f"tree{budget}"] = pooled_accept_length(walks)
+    return lengths
+
+
 @pytest.mark.slow
 @pytest.mark.engine
 @FULL
@@ -53,7 +64,7 @@ def test_dry_run_leaves_a_drafter_that_fits_and_goes_on(tmp_path):
     report = json.loads((out / "training.json").read_text())
     assert report["training"]["steps"] == 2
     assert report["questions"]["held_out"] > 0
-    assert report["start"]["ordinary"]["chain"] >= 1
+    assert report["start"]["ordinary"].items() > simulated(tokens=8).items()
     assert report["trained"]["ordinary"] != report["start"]["ordinary"]
 
     again = train(*arguments)
