@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from models.checkpoint import check_folders, read_json
 from models.errors import ModelError
 from models.train.loop import Pace
 from models.train.run import Plan, Run
@@ -17,6 +18,8 @@ _START = Path(__file__).parents[1] / "drafters" / "smollm2-135m-dflash-b8"
 #: Sequences generated at once; sequences and anchors of a training step.
 _GENERATED = {"cuda": 4096, "cpu": 48}
 _STEP = {"cuda": (64, 48), "cpu": (4, 12)}
+#: Longest answer in tokens: with its prompt it must fit into the rotary tables.
+_LONGEST = 1536
 _DRY = {"questions": 4, "held_out": 2, "answer_tokens": 8, "exam_tokens": 8, "minutes": 30.0}
 
 
@@ -84,15 +87,18 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name in ("target", "start"):
-        folder = getattr(options, name)
-        if not (folder / "model.safetensors").is_file():
-            raise ModelError(f"--{name} {folder} has no model.safetensors; fetch the pair or name another folder.")
     for name in ("minutes", "questions", "held_out", "answer_tokens", "exam_tokens", "rate"):
         if getattr(options, name) <= 0:
             raise ModelError(f"--{name.replace('_', '-')} is {getattr(options, name)}; set more than 0.")
+    for name in ("answer_tokens", "exam_tokens"):
+        if getattr(options, name) > _LONGEST:
+            raise ModelError(f"--{name.replace('_', '-')} is {getattr(options, name)}; set at most {_LONGEST}.")
     if not 0 <= options.soft <= 1:
         raise ModelError(f"--soft is {options.soft}; set 0 to 1.")
+    check_folders(options.target, options.start)
+    kind = read_json(options.target / "config.json", "target").get("model_type")
+    if kind != "llama":
+        raise ModelError(f"The target in {options.target} is a {kind} model; only llama targets are trained for.")
     # The GPU's own choice would plan a kernel anew for every length of a growing cache.
     torch.backends.cuda.enable_cudnn_sdp(False)
 

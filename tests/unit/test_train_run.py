@@ -22,9 +22,14 @@ def train(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--target", "nowhere"], "error: --target nowhere has no model.safetensors"),
+        (["--target", "nowhere"], "error: The target folder nowhere does not exist"),
         (["--target", "{start}", "--minutes", "0"], "error: --minutes is 0.0; set more than 0."),
         (["--target", "{start}", "--soft", "2"], "error: --soft is 2.0; set 0 to 1."),
+        (["--target", "{start}", "--answer-tokens", "4000"], "error: --answer-tokens is 4000; set at most 1536."),
+        (
+            ["--target", "{start}", "--start", "{start}"],
+            "error: The drafter in {start} does not fit the target in {start}: the target is",
+        ),
     ],
 )
 def test_bad_settings_are_told_before_anything_is_written(arguments, told, tmp_path, capsys):
@@ -33,7 +38,7 @@ def test_bad_settings_are_told_before_anything_is_written(arguments, told, tmp_p
     folders = ["--output", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
     assert main([*folders, *arguments]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(told)
+    assert error.startswith(told.format(start=start))
     assert len(error.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
