@@ -64,7 +64,7 @@ class DDTreeAlgorithm(CustomSpecAlgo):
         server_args.speculative_num_steps = shape.block_size
         server_args.speculative_eagle_topk = 1
         server_args.speculative_dflash_block_size = shape.block_size
-        server_args.speculative_num_draft_tokens = shape.width
+        server_args.speculative_num_draft_tokens = shape.engine_width
         server_args.enable_mixed_chunk = False
         if server_args.max_running_requests is None:
             server_args.max_running_requests = DEFAULT_MAX_RUNNING_REQUESTS

@@ -94,6 +94,21 @@ def drafter_arguments(server_args, block_size: int):
     yield clone
 
 
+@contextlib.contextmanager
+def target_width(server_args, width: int):
+    """Settings under which an attention backend of the target is built for steps of `width` nodes."""
+    if V23:
+        with spec_config().override(speculative_num_draft_tokens=width):
+            yield
+        return
+    engine = server_args.speculative_num_draft_tokens
+    server_args.override("ddtree.tier", speculative_num_draft_tokens=width)
+    try:
+        yield
+    finally:
+        server_args.override("ddtree.tier", speculative_num_draft_tokens=engine)
+
+
 def decode_reserve() -> int:
     """KV slots that the scheduler's own estimate reserves past the committed length."""
     from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
@@ -189,19 +204,31 @@ def init_new_fields(verify_input) -> dict:
     return {"kv_loc_plan": verify_input.kv_loc_plan, "write_cols": verify_input.kv_loc_cols} if V23 else {}
 
 
+# Buffers of a Triton backend that every step fills anew, so that one set serves every width.
+STEP_BUFFERS = (
+    ("_verify_mask", "cuda_graph_kv_indices", "cuda_graph_attn_logits", "cuda_graph_attn_lse")
+    if V23
+    else ("cuda_graph_custom_mask", "cuda_graph_kv_indices", "cuda_graph_attn_logits", "cuda_graph_attn_lse")
+)
+
+
 def captured_mask(backend):
     """The Triton backend's mask that its captured verify graphs read; uint8 or bool, flat."""
     return backend.verify_mask.buffer if V23 else backend.cuda_graph_custom_mask
 
 
-def largest_batch(runner) -> int:
-    """Requests of the largest decode batch, running or padded to a captured size."""
+def graph_config(runner):
+    """What is captured in CUDA graphs, None where that is not decided."""
     if V23:
         from sglang.srt.runtime_context import get_exec
 
-        captured = get_exec().graph.cuda_graph_config
-    else:
-        captured = runner.server_args.cuda_graph_config
+        return get_exec().graph.cuda_graph_config
+    return runner.server_args.cuda_graph_config
+
+
+def largest_batch(runner) -> int:
+    """Requests of the largest decode batch, running or padded to a captured size."""
+    captured = graph_config(runner)
     sizes = (captured.decode.bs or []) if captured is not None else []
     return max([runner.req_to_token_pool.size, *sizes])
 

@@ -83,26 +83,29 @@ def check_target(runner) -> None:
 
 
 def check_widths(worker) -> None:
-    """The target must run at W and the drafter at D, in settings, attention backends and captured graphs.
+    """The target must run each tier at its W and the drafter at D, in settings, attention backends and graphs.
 
     Raises:
         StartRefused: naming the part and both widths.
     """
     shape = worker.settings
-    runners = {"target": (worker.model_runner, shape.width), "drafter": (worker.draft_model_runner, shape.block_size)}
-    for who, (runner, width) in runners.items():
-        backend = runner.attn_backend
-        _same(f"{who} attention backend ({type(backend).__name__})", getattr(backend, "num_draft_tokens", width), width)
+    for who, runner, width in (
+        ("target", worker.model_runner, shape.engine_width),
+        ("drafter", worker.draft_model_runner, shape.block_size),
+    ):
         _same(f"{who} engine", runner.decode_num_tokens_per_req(), width)
-        captured = captured_width(runner)
-        if captured is not None:
-            _same(f"{who} CUDA graphs", captured, width)
     _same("drafter block", worker.block_size, shape.block_size)
+    drafter = worker.draft_model_runner
+    _check_part("drafter", drafter.attn_backend, drafter.decode_cuda_graph_runner, shape.block_size)
+    for engine in worker.tiers.by_name.values():
+        who = f"tier {engine.tier.name}: target" if shape.table else "target"
+        _check_part(who, engine.backend, engine.graphs, engine.tier.shape.width)
 
 
-def captured_width(runner) -> int | None:
-    """Tokens per request in a model runner's captured decode graphs, None where it runs eager."""
-    return getattr(runner.decode_cuda_graph_runner, "captured_req_width", None)
+def _check_part(who: str, backend, graphs, width: int) -> None:
+    _same(f"{who} attention backend ({type(backend).__name__})", getattr(backend, "num_draft_tokens", width), width)
+    # A runner without graphs captured none.
+    _same(f"{who} CUDA graphs", getattr(graphs, "captured_req_width", width), width)
 
 
 def _same(part: str, found, wanted: int) -> None:

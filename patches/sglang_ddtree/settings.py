@@ -1,7 +1,9 @@
 """The settings of one engine: budget, top-k and block size, read once and checked in one place."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from sglang_ddtree import tiers
 
 MAX_BUDGET = 127
 ENV_BUDGET = "SGLANG_DDTREE_BUDGET"
@@ -21,6 +23,8 @@ class Settings:
 
     trained_block: the block size of the drafter's training, None where its config names none.
     draft_window: committed tokens that the drafter looks back, None for all of them.
+    table: what serves which batch size, None where every step verifies a tree of `budget` nodes; with it, `budget`
+        is that of the largest tree.
     """
 
     budget: int
@@ -28,11 +32,22 @@ class Settings:
     block_size: int
     trained_block: int | None = None
     draft_window: int | None = None
+    table: tiers.Table | None = None
 
     @property
     def width(self) -> int:
         """W: nodes verified in one target step, the root included."""
         return self.budget + 1
+
+    @property
+    def engine_width(self) -> int:
+        """Nodes of the widest step that the engine may take: what it reserves and sizes its buffers for."""
+        return max(tier.shape.width for tier in self.tiers())
+
+    def tiers(self) -> tuple[tiers.Tier, ...]:
+        """Every way that a step may run, each once."""
+        names = self.table.names if self.table else (self.budget,)
+        return tuple(tiers.tier(name, self) for name in dict.fromkeys(names))
 
     @property
     def depth(self) -> int:
@@ -81,13 +96,30 @@ def read(
         trained_block=drafter_block_size,
         draft_window=draft_window,
     )
+    if os.environ.get(tiers.ENV_TIERS):
+        settings = _with_table(settings, os.environ[tiers.ENV_TIERS])
     _check(settings)
-    if num_draft_tokens not in (None, settings.width):
+    if num_draft_tokens not in (None, settings.engine_width):
         raise SettingsError(
             f"{FLAG_WIDTH}={num_draft_tokens} contradicts {ENV_BUDGET}={settings.budget}: "
-            f"leave the flag out, the width is budget + 1 = {settings.width}"
+            f"leave the flag out, the width is budget + 1 = {settings.engine_width}"
         )
     return settings
+
+
+def _with_table(single: Settings, setting: str) -> Settings:
+    """The settings with a table's tiers, which name the budget and may name the top-k."""
+    try:
+        table = tiers.read(setting, single.capacity)
+    except tiers.TableError as error:
+        raise SettingsError(str(error)) from None
+    top_k = table.top_k or single.top_k
+    # A table without a tree still drafts one, of which it uses nothing or the chain.
+    found = replace(single, budget=table.largest_budget or 1, top_k=top_k, table=table)
+    for name, asked, used in ((ENV_BUDGET, single.budget, found.budget), (ENV_TOP_K, single.top_k, top_k)):
+        if name in os.environ and asked != used:
+            raise SettingsError(f"{name}={asked} contradicts {tiers.ENV_TIERS}={setting}, which has {used}: unset it")
+    return found
 
 
 def _integer(name: str, default: int) -> int:
@@ -120,7 +152,8 @@ def _check(s: Settings) -> None:
             f"or leave it out for the whole context"
         )
     if s.budget > min(s.capacity, MAX_BUDGET):
+        where = f"{tiers.ENV_TIERS}={s.table.source}: the budget {s.budget}" if s.table else f"{ENV_BUDGET}={s.budget}"
         raise SettingsError(
-            f"{ENV_BUDGET}={s.budget} is more than the tree can hold: top-k {s.top_k} over depth {s.depth} "
+            f"{where} is more than the tree can hold: top-k {s.top_k} over depth {s.depth} "
             f"gives {s.capacity} nodes and the kernels take {MAX_BUDGET}, lower it or raise {ENV_TOP_K}"
         )

@@ -120,6 +120,6 @@ def check_ranks(worker) -> None:
     }
     everyone = group.all_gather_object(mine)
     for name in mine:
-        found = [theirs[name] for theirs in everyone]
+        found = [str(theirs[name]) for theirs in everyone]
         if len(set(found)) > 1:
-            raise StartRefused(f"the ranks differ in {name} ({', '.join(map(str, found))}): start all of them alike")
+            raise StartRefused(f"the ranks differ in {name} ({', '.join(found)}): start all of them alike")

@@ -13,7 +13,7 @@ from sglang_ddtree import compat, ops
 class DDTreeVerifyInput(DFlashVerifyInput):
     """`draft_token` int64 [b * W] and `positions` int64 [b * W] of the nodes, plus who sees whom.
 
-    ancestors: bool [b, W, W], row i is true at node i and at every node above it.
+    ancestors: bool [b, W, W], row i is true at node i and at every node above it; None for a chain.
     """
 
     ancestors: torch.Tensor | None = None
@@ -41,7 +41,12 @@ class DDTreeVerifyInput(DFlashVerifyInput):
 
     def _prepare_triton(self, forward_batch, runner) -> None:
         backend, graphs = runner.attn_backend, runner.decode_cuda_graph_runner
-        if graphs and graphs.can_run_graph(forward_batch):
+        captured = bool(graphs and graphs.can_run_graph(forward_batch))
+        if self.ancestors is None:
+            # A chain is causal by itself.
+            graphs.load_batch(forward_batch) if captured else backend.init_forward_metadata(forward_batch)
+            return
+        if captured:
             mask = compat.captured_mask(backend)
             # The backend copies what it is given into the captured mask each step; one element says "masked".
             self.custom_mask = mask[:1]

@@ -9,8 +9,9 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from sglang_ddtree import compat, ops, selfcheck
+from sglang_ddtree import compat, ops, selfcheck, target_pass
 from sglang_ddtree.algorithm import read_settings
+from sglang_ddtree.draft_backlog import DraftBacklog
 from sglang_ddtree.draft_input import next_input
 from sglang_ddtree.metrics import StepCounters
 from sglang_ddtree.penalty_tracker import PenaltyTracker
@@ -19,7 +20,7 @@ from sglang_ddtree.sampling import choose_tokens
 from sglang_ddtree.stage_times import StageClock
 from sglang_ddtree.step_rules import StepRules
 from sglang_ddtree.tensor_parallel import Head, agreed, check_ranks
-from sglang_ddtree.verify_input import DDTreeVerifyInput
+from sglang_ddtree.tier_engines import TierEngines, leave_capture_to_tiers
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +39,15 @@ class DDTreeWorker(DFlashWorkerV2):
         self.server_args = server_args
         self.tp_group = get_tp_group()
         self.clock = StageClock()
-        self.counters = StepCounters(server_args, self.tp_group.rank_in_group)
+        self.counters = StepCounters(server_args, self.settings.tiers(), self.tp_group.rank_in_group)
+        self.backlog = DraftBacklog(self._append_target_hidden_to_draft_kv_by_loc)
+        if self.settings.table is not None:
+            leave_capture_to_tiers(self.target_worker)
 
     def init_cuda_graphs(self):
-        """Capture the drafter's graph with the tree in it, then check what was captured."""
+        """Capture the tiers' graphs and the drafter's with the tree in it, then check what was captured."""
         selfcheck.check_target(self.model_runner)
+        self.tiers = TierEngines(self.model_runner, self.settings, self.server_args)
         head = Head.of(self.model_runner.model, self.tp_group)
         self.proposer = TreeProposer(head, self.settings, compat.largest_batch(self.model_runner))
         self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))
@@ -51,7 +56,7 @@ class DDTreeWorker(DFlashWorkerV2):
         super().init_cuda_graphs()
         selfcheck.check_widths(self)
         check_ranks(self)
-        self.graphs = selfcheck.captured_width(self.model_runner) is not None
+        self.graphs = self.tiers.captured
         logger.info("%s", describe(self))
 
     def _maybe_build_draft_sampler(self):
@@ -70,23 +75,28 @@ class DDTreeWorker(DFlashWorkerV2):
         self.grammar_barrier = extra.get("grammar_barrier")
         if decoding and batch.spec_info is not None:
             return self._decode(batch, on_publish)
+        self.backlog.flush()
         result = super().forward_batch_generation(batch, on_publish, **extra)
         self.penalties.prefilled(batch, result.next_token_ids)
         return result
 
     def _decode(self, batch, on_publish) -> GenerationBatchResult:
-        shape, prefix_lens = self.settings, batch.seq_lens
+        requests, prefix_lens = len(batch.seq_lens), batch.seq_lens
+        tier = self.tiers.choose(requests)
+        shape = tier.shape
         self.clock.start()
         rules = StepRules(batch, self.penalties, self.grammar_barrier)
+        if tier.drafts or not self.backlog.follows(batch):
+            self.backlog.flush()
         slots = self._gather_slots(batch)
         plan = compat.SlotPlan(self, batch, slots, compat.get_reserved(batch.spec_info)[0])
         block_slots = slots[:, : shape.block_size].contiguous()
-        tree, drafted_in_graph = self._propose(batch, block_slots, plan)
+        tree, drafted_in_graph = self._propose(batch, tier, block_slots, plan)
         rules.drafted(tree)
 
-        positions, ancestors = ops.finalize(tree, prefix_lens)
         node_slots = slots[:, : shape.width].contiguous()
-        target_out = self._verify(batch, tree, positions, ancestors, node_slots, plan)
+        with self.tiers.active(tier):
+            target_out, positions = self._run_target(batch, tier, tree, node_slots, plan)
         self.clock.mark("verify")
         logits = target_out.logits_output.next_token_logits
         rules.apply(logits, shape)
@@ -99,29 +109,48 @@ class DDTreeWorker(DFlashWorkerV2):
         if on_publish is not None:
             on_publish(accepted.new_seq_lens)
         self.clock.mark("accept")
-        self._commit(target_out.logits_output, block_slots, node_slots, accepted, prefix_lens)
+        self._commit(batch, tier, target_out.logits_output, block_slots, node_slots, accepted, prefix_lens)
         rules.committed(accepted)
         if batch.return_logprob:
             compat.accepted_logprobs(batch, target_out.logits_output, chosen.flatten(), accepted.rows(shape.width))
         self.clock.mark("commit")
-        self.counters.count(self.graphs and not (drafted_in_graph and target_out.can_run_cuda_graph))
+        eager = not (drafted_in_graph and target_out.can_run_cuda_graph)
+        self.counters.launched(tier, requests, self.graphs and eager)
         return self._result(target_out, accepted, rules)
 
-    def _propose(self, batch, block_slots, plan) -> tuple[ops.Tree, bool]:
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req, batch_size=0) -> None:
+        """The scheduler's call for each step in order, once it knows what was committed."""
+        if batch_size:
+            self.counters.committed(sum(num_correct_drafts_per_req) + batch_size)
+
+    def _propose(self, batch, tier, block_slots, plan) -> tuple[ops.Tree, bool]:
         """Draft a block per request and grow the trees; says whether the drafter ran in its CUDA graph."""
-        requests = len(batch.seq_lens)
-        out, input_ids = self._draft(batch, batch.spec_info.bonus_tokens, block_slots, plan)
+        requests, roots = len(batch.seq_lens), batch.spec_info.bonus_tokens
+        if not tier.drafts:
+            self.clock.mark("draft")
+            self.clock.mark("tree")
+            return self.proposer.root(roots), True
+        out, input_ids = self._draft(batch, roots, block_slots, plan)
         self.clock.mark("draft")
-        if self._draft_sampler is not None and out.can_run_graph:
-            tree = self.proposer.first(requests)
-        else:
-            tree = self.proposer(out.logits_output.hidden_states, input_ids)
+        if not (self._draft_sampler is not None and out.can_run_graph):
+            self.proposer(out.logits_output.hidden_states, input_ids)
+        tree = self.proposer.tree(tier, requests)
         self.clock.mark("tree")
         return tree, bool(out.can_run_graph)
 
+    def _run_target(self, batch, tier, tree, node_slots, plan):
+        """The target's output over all nodes of a tier, and their positions int64 [b, W]."""
+        if tier.is_tree:
+            positions, ancestors = ops.finalize(tree, batch.seq_lens)
+        else:
+            positions, ancestors = batch.seq_lens[:, None] + self._block_pos_offsets[: tier.shape.width], None
+        if tier.drafts:
+            return target_pass.verify(self, tier, batch, tree, positions, ancestors, node_slots, plan), positions
+        return target_pass.decode(self, batch, tree.token[:, 0], node_slots[:, 0]), positions
+
     def _gather_slots(self, batch) -> torch.Tensor:
         """Slots of each request's next max(W, D) positions; int64 [b, max(W, D)]."""
-        count = max(self.settings.width, self.settings.block_size)
+        count = max(self.settings.engine_width, self.settings.block_size)
         columns = batch.seq_lens[:, None] + torch.arange(count, device=self.device)
         rows = self.model_runner.req_to_token_pool.req_to_token
         return rows[batch.req_pool_indices[:, None].long(), columns.long()].long()
@@ -159,7 +188,7 @@ class DDTreeWorker(DFlashWorkerV2):
         self._ensure_draft_block_buffers(requests)
         bound = self._draft_seq_lens_cpu_buf[:requests]
         if not self.use_compact_draft_cache:
-            bound.copy_(self._host_bound(batch, block))
+            bound.copy_(target_pass.host_bound(batch, block))
             return batch.seq_lens, bound
         windowed = self._compute_compact_draft_seq_lens(batch.seq_lens)
         compat.fill_compact_seq_lens(self, batch, batch.spec_info, windowed, bound)
@@ -173,47 +202,24 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         return windowed, bound
 
-    def _host_bound(self, batch, width: int) -> torch.Tensor:
-        """Upper bound of each request's length after `width` more tokens, on the host, without a copy."""
-        if batch.seq_lens_cpu is not None:
-            return batch.seq_lens_cpu + width
-        return compat.get_reserved(batch.spec_info)[0]
-
-    def _verify(self, batch, tree, positions, ancestors, node_slots, plan):
-        """Run the target over all nodes; logits [b * W, V] and hidden states [b * W, ...] in its output."""
-        verify_input = DDTreeVerifyInput(
-            draft_token=tree.token.flatten(),
-            positions=positions.flatten(),
-            draft_token_num=self.settings.width,
-            capture_hidden_mode=CaptureHiddenMode.FULL,
-            ancestors=ancestors,
-            **plan.verify_fields(node_slots),
-        )
-        batch.out_cache_loc = node_slots.flatten()
-        committed = batch.seq_lens_cpu, batch.seq_lens_sum
-        batch.seq_lens_cpu = self._host_bound(batch, self.settings.width)
-        batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())
-        forward_batch = verify_input.prepare_for_verify(batch, self.target_worker)
-        batch.seq_lens_cpu, batch.seq_lens_sum = committed
-        return self.target_worker.forward_batch_generation(
-            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
-        )
-
-    def _commit(self, logits_output, block_slots, node_slots, accepted, prefix_lens) -> None:
+    def _commit(self, batch, tier, logits_output, block_slots, node_slots, accepted, prefix_lens) -> None:
         """Put the accepted path's KV where a chain would have it, in the target and in the drafter."""
-        self.kv_mover(node_slots, accepted.index, accepted.commit_lens)
-        requests, block = accepted.index.shape
-        hidden = logits_output.hidden_states.view(requests, self.settings.width, -1)
-        nodes = accepted.index.clamp(min=0).long()[:, :, None].expand(-1, -1, hidden.shape[-1])
-        self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=hidden.gather(1, nodes).view(requests * block, -1),
-            cache_loc=block_slots.flatten(),
-            cache_loc_2d=block_slots,
-            positions=(prefix_lens[:, None] + self._block_pos_offsets).flatten(),
-            commit_lens=accepted.commit_lens,
-        )
+        hidden, positions = logits_output.hidden_states, prefix_lens[:, None] + self._block_pos_offsets
         # Under overlap scheduling the result is copied to the host, and this is its largest part.
         logits_output.hidden_states = None
+        if not tier.drafts:
+            self.backlog.add(batch, hidden, node_slots[:, 0], positions[:, 0])
+            return
+        if tier.is_tree:
+            self.kv_mover(node_slots, accepted.index, accepted.commit_lens)
+            hidden = hidden[accepted.rows(tier.shape.width).flatten()]
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden,
+            cache_loc=block_slots.flatten(),
+            cache_loc_2d=block_slots,
+            positions=positions.flatten(),
+            commit_lens=accepted.commit_lens,
+        )
 
     def _result(self, target_out, accepted, rules) -> GenerationBatchResult:
         return GenerationBatchResult(
@@ -222,7 +228,7 @@ class DDTreeWorker(DFlashWorkerV2):
             accept_lens=accepted.commit_lens,
             can_run_cuda_graph=target_out.can_run_cuda_graph,
             next_draft_input=next_input(accepted.bonus, accepted.new_seq_lens),
-            speculative_num_draft_tokens=self.settings.block_size,
+            speculative_num_draft_tokens=accepted.out_tokens.shape[1],
             new_seq_lens=accepted.new_seq_lens,
             extra_keep_alive_refs=rules.keep_alive(),
             **compat.result_fields(target_out),
@@ -240,9 +246,10 @@ def describe(worker) -> str:
     """One line that states the resolved engine."""
     shape, args = worker.settings, worker.server_args
     graphs = "on" if worker.graphs else "off"
+    tiers = f" tiers={shape.table}" if shape.table else ""
     return (
         f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
-        f"width={shape.width} target_backend={type(worker.model_runner.attn_backend).__name__} "
+        f"width={shape.width}{tiers} target_backend={type(worker.model_runner.attn_backend).__name__} "
         f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
         f"page_size={args.page_size} draft_window={shape.draft_window or 'all'} tp={args.tp_size} "
         f"patches={selfcheck.installed_series()}"

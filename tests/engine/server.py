@@ -46,7 +46,11 @@ def core_of_each_rank(tp: int) -> str:
 
 @dataclass(frozen=True)
 class Engine:
-    """What a server runs: `budget` None is a server without speculation, `tp` the number of its ranks."""
+    """What a server runs.
+
+    budget, tiers: None for both is a server without speculation; a table of tiers stands in place of a budget.
+    tp: the number of its ranks.
+    """
 
     version: str
     budget: int | None = None
@@ -56,10 +60,15 @@ class Engine:
     drafter: Path = PAIR / "drafter"
     flags: tuple[str, ...] = ()
     tp: int = 1
+    tiers: Path | str | None = None
+
+    @property
+    def speculative(self) -> bool:
+        return self.budget is not None or self.tiers is not None
 
     def command(self, port: int) -> list[str]:
         flags = [*CPU_FLAGS, "--model-path", str(self.target), "--port", str(port), *self.flags]
-        if self.budget is not None:
+        if self.speculative:
             flags += ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(self.drafter)]
         if self.block_size is not None:
             flags += ["--speculative-dflash-block-size", str(self.block_size)]
@@ -68,10 +77,12 @@ class Engine:
         return [str(python(self.version)), "-m", "sglang.launch_server", *flags]
 
     def environment(self) -> dict[str, str]:
-        extra = {} if self.tp == 1 else {"SGLANG_CPU_OMP_THREADS_BIND": core_of_each_rank(self.tp)}
-        if self.budget is not None:
-            extra |= {"SGLANG_DDTREE_BUDGET": str(self.budget), "SGLANG_DDTREE_TOPK": str(self.top_k)}
-        return environment(**extra)
+        ranks = {} if self.tp == 1 else {"SGLANG_CPU_OMP_THREADS_BIND": core_of_each_rank(self.tp)}
+        if not self.speculative:
+            return environment(**ranks)
+        chosen = {"SGLANG_DDTREE_BUDGET": self.budget, "SGLANG_DDTREE_TIERS": self.tiers}
+        shape = {name: str(value) for name, value in chosen.items() if value is not None}
+        return environment(SGLANG_DDTREE_TOPK=str(self.top_k), **ranks, **shape)
 
 
 @dataclass
@@ -143,6 +154,10 @@ class Server:
         reply.raise_for_status()
         body = reply.json()
         return Answer(body["output_ids"], body["meta_info"].get("spec_verify_ct", 0))
+
+    def forget(self) -> None:
+        """Empty the prefix cache."""
+        requests.post(f"{self.url}/flush_cache", timeout=60).raise_for_status()
 
     def answers(self, prompts, concurrency: int, max_new_tokens: int = 100) -> list[Answer]:
         """Greedy completions in the order of the prompts, at most `concurrency` at once."""

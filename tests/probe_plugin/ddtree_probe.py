@@ -79,8 +79,8 @@ def draft_kv(path: str) -> None:
     def decode_and_save(worker, batch, on_publish):
         rows = batch.req_pool_indices
         result = decode(worker, batch, on_publish)
-        if rows.numel() != 1:
-            return result
+        if rows.numel() != 1 or worker.backlog.slots:
+            return result  # of several requests, or written later
         committed = int(result.new_seq_lens[0])
         slots = worker.model_runner.req_to_token_pool.req_to_token[rows[0], :committed].long()
         pool = worker.draft_model_runner.token_to_kv_pool

@@ -1,0 +1,82 @@
+"""A server that changes its tier with the batch answers as one without speculation, and drafts as well as before."""
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+import requests
+
+from tests.engine.conftest import FULL, TOKENS
+from tests.engine.server import VERSIONS, Answer, Engine, Server, difference
+
+# Batch size -> tier: one for each kind, so that every request that joins or leaves switches.
+TIERS = {1: 8, 2: 4, 3: "chain", 4: "off"}
+
+
+@dataclass
+class Adaptive:
+    version: str
+    server: Server
+
+    def together(self, prompt: str, count: int) -> list[Answer]:
+        """The prompt `count` times in one message, so that the copies begin and end at the same steps."""
+        params = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+        body = {"text": [prompt] * count, "sampling_params": params}
+        reply = requests.post(f"{self.server.url}/generate", json=body, timeout=600)
+        reply.raise_for_status()
+        return [Answer(one["output_ids"], one["meta_info"]["spec_verify_ct"]) for one in reply.json()]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Steps, requests and committed tokens by tier, as the engine counts them."""
+        state = requests.get(f"{self.server.url}/server_info", timeout=60).json()["internal_states"][0]
+        assert state["ddtree_recaptures"] == 0
+        return state["ddtree_tiers"]
+
+
+@pytest.fixture(scope="module", params=VERSIONS if FULL else VERSIONS[:1])
+def adaptive(request, tmp_path_factory):
+    table = tmp_path_factory.mktemp("tiers") / "table.json"
+    table.write_text(json.dumps({"tiers": {str(start): name for start, name in TIERS.items()}}))
+    with Server(Engine(request.param, tiers=table)) as server:
+        yield Adaptive(request.param, server)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_tier_accepts_what_its_budget_accepts_alone(adaptive, greedy, simulated, prompts, count):
+    answers = [adaptive.together(prompt, count) for prompt in prompts]
+    for copy in range(count):
+        assert not difference([each[copy] for each in answers], greedy(adaptive.version))
+    steps = sum(answer.steps for each in answers for answer in each)
+    shape = {4: (4, 4), "chain": (7, 1)}[TIERS[count]]
+    assert count * len(prompts) * TOKENS / steps == pytest.approx(simulated(*shape), rel=0.01)
+
+
+def test_without_speculation_a_step_is_a_token(adaptive, greedy, prompts):
+    before = adaptive.counts()
+    for prompt, known in zip(prompts[:2], greedy(adaptive.version), strict=False):
+        for answer in adaptive.together(prompt, 4):
+            assert (answer.tokens, answer.steps) == (known.tokens, TOKENS - 1)
+    grown = {name: adaptive.counts()[name]["steps"] - before[name]["steps"] for name in before}
+    assert grown["off"] >= 2 * (TOKENS - 1) and not any(grown[name] for name in ("8", "4", "chain"))
+
+
+def test_tokens_stay_exact_while_every_arrival_and_end_switches(adaptive, greedy, prompts):
+    expected = greedy(adaptive.version)
+    lengths = random.Random(7).choices(range(5, TOKENS), k=len(prompts))
+
+    def one(number: int) -> list[int]:
+        if number % 4 == 3:
+            adaptive.server.abort_midway(prompts[number])
+        return adaptive.server.generate(prompts[number], lengths[number]).tokens
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(one, range(len(prompts))))
+    for number, tokens in enumerate(found):
+        assert tokens == expected[number].tokens[: lengths[number]], f"prompt {number} of length {lengths[number]}"
+    counts = adaptive.counts()
+    assert all(counts[name]["steps"] for name in map(str, TIERS.values())), counts
+    assert counts["off"]["tokens"] == counts["off"]["requests"]
+    shown = requests.get(f"{adaptive.server.url}/metrics", timeout=60).text
+    assert "sglang:ddtree_tier_steps_total{model_name=" in shown and "sglang:ddtree_width" in shown
