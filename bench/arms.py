@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.errors import BenchError
 
 FORMS = (
-    "ar, chain, tree:BUDGET:TOPK, each with options behind it: :block=SIZE, :window=TOKENS, :page=TOKENS, "
-    ":eager to run without CUDA graphs"
+    "ar, chain, tree:BUDGET:TOPK, adaptive:TABLE of bench.adaptive_table, each with options behind it: :block=SIZE, "
+    ":window=TOKENS, :page=TOKENS, :eager to run without CUDA graphs"
 )
-_ARM = re.compile(r"(?P<kind>ar|chain|tree:(?P<budget>\d+):(?P<top_k>\d+))(?P<options>(:eager|:\w+=\d+)*)")
+_ARM = re.compile(
+    r"(?P<kind>ar|chain|tree:(?P<budget>\d+):(?P<top_k>\d+)|adaptive:(?P<tiers>[\w./-]+))"
+    r"(?P<options>(:eager|:\w+=\d+)*)"
+)
 _OPTIONS = {"block": "block_size", "window": "window", "page": "page_size"}
 
 # The KV pool is capped in tokens: a fraction alone would be of what the other servers leave at that moment.
@@ -31,7 +35,7 @@ RESERVE_TOKENS = 512  # of a request in the KV pool, beside its answer: prompt, 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to decode. budget and top_k are None except for a tree.
+    """One way to decode. budget and top_k are None except for a tree, tiers (a table's file) except for adaptive.
 
     block_size: the drafter's block, root included. window: tokens that the drafter looks back. page_size: tokens of a
     KV page. All three None for what the server takes by itself.
@@ -45,6 +49,7 @@ class Arm:
     block_size: int | None = None
     window: int | None = None
     page_size: int | None = None
+    tiers: str | None = None
 
     @property
     def speculative(self) -> bool:
@@ -106,8 +111,8 @@ def engine_settings(arm: Arm) -> dict:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of arms as a table shows them: ar, chain, then trees by rising budget."""
-    rank = {"ar": 0, "chain": 1, "tree": 2}
+    """Names of arms as a table shows them: ar, chain, then trees by rising budget, then adaptive."""
+    rank = {"ar": 0, "chain": 1, "tree": 2, "adaptive": 3}
     arms = [_parse(name) for name in set(names)]
     return [arm.name for arm in sorted(arms, key=lambda a: (rank[a.kind], a.budget or 0, a.top_k or 0, a.name))]
 
@@ -117,11 +122,11 @@ def _parse(text: str) -> Arm:
     if not match:
         raise BenchError(f"--arms has {text!r}, which is no arm: use {FORMS}")
     options = _parse_options(text, match["options"])
-    kind = "tree" if match["budget"] else match["kind"]
+    kind = match["kind"].partition(":")[0]
     if kind == "ar" and {"block_size", "window"} & set(options):
         raise BenchError(f"--arms has {text!r}, and ar has no drafter: leave block and window out")
     if kind != "tree":
-        return Arm(text, kind, **options)
+        return Arm(text, kind, tiers=match["tiers"], **options)
     budget, top_k = int(match["budget"]), int(match["top_k"])
     if not (budget and top_k):
         raise BenchError(f"--arms has {text!r}: a tree has a budget of at least 1 and a top-k of at least 1")
@@ -173,4 +178,6 @@ def _speculation(arm: Arm, setup: Setup) -> tuple[list[str], dict[str, str], str
         budget, top_k = (arm.block_size or setup.block_size) - 1, 1
         note = f"DFLASH does not run on a CPU: this chain is DDTREE's tree {budget}:1, one candidate per depth"
     shape = {"SGLANG_DDTREE_BUDGET": str(budget), "SGLANG_DDTREE_TOPK": str(top_k)}
+    if arm.kind == "adaptive":
+        shape = {"SGLANG_DDTREE_TIERS": str(Path(arm.tiers).resolve())}
     return ["--speculative-algorithm", "DDTREE", *drafter], shape, note

@@ -174,7 +174,7 @@ def from_step_cost(document: dict) -> list[Point]:
         _point(name, document["drafter"]["block_size"], int(count), 0, row)
         for name, arm in document["arms"].items()
         for count, row in arm["median"].items()
-        if not name.endswith(":eager")
+        if _has_one_width(name)
     ]
 
 
@@ -183,8 +183,14 @@ def from_cells(cells: Mapping[Cell, dict], block_size: int) -> list[Point]:
     return [
         _point(cell.arm, block_size, cell.concurrency, cell.context, document["median"])
         for cell, document in cells.items()
-        if "eager" not in cell.arm
+        if _has_one_width(cell.arm)
     ]
+
+
+def _has_one_width(name: str) -> bool:
+    """Whether every step of an arm costs the same: captured, and of one tier."""
+    (arm,) = parse_arms(name)
+    return not arm.eager and arm.kind != "adaptive"
 
 
 def _point(name: str, block_size: int, batch: int, context: int, row: dict) -> Point:

@@ -49,7 +49,7 @@ def accept_lengths(cells: Mapping[Cell, dict]) -> str | None:
     rows: dict[int, dict[str, dict[int | None, list[float]]]] = {}
     for cell, found in cells.items():
         (arm,) = parse_arms(cell.arm)
-        if found["median"]["accept_length"] is not None:
+        if found["median"]["accept_length"] is not None and arm.kind != "adaptive":
             key = "chain" if arm.kind == "chain" else f"tree, top-k {arm.top_k}"
             at = rows.setdefault(cell.context, {}).setdefault(key, {})
             at.setdefault(arm.budget, []).append(found["median"]["accept_length"])

@@ -22,7 +22,8 @@ class Cell:
 
     @property
     def file(self) -> str:
-        return f"{self.arm.replace(':', '-').replace('=', '')}_context{self.context}_at{self.concurrency}.json"
+        arm = self.arm.translate({ord(":"): "-", ord("/"): "-", ord("="): None})
+        return f"{arm}_context{self.context}_at{self.concurrency}.json"
 
 
 class Run:
