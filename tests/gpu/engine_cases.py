@@ -24,6 +24,7 @@ class Case:
     workloads: functions of `engine_workloads`, run in this order.
     refusal: words of the line with which the start must be refused; no workload runs then.
     tp: tensor-parallel ranks, each on a GPU of its own.
+    tiers: first batch size and tier of each row of an adaptive server's table; its largest tree is `budget`.
     probe: mode of the test-only plugin `tests/probe_plugin`, empty for none; {folder} is the server's own.
     """
 
@@ -40,6 +41,7 @@ class Case:
     refusal: str = ""
     probe: str = ""
     tp: int = 1
+    tiers: tuple[tuple[int, int | str], ...] = ()
 
     @property
     def shape(self) -> str:
@@ -127,6 +129,28 @@ def _ranks() -> list[Case]:
     ]
 
 
+def _adaptive() -> list[Case]:
+    """Every kind of tier in one server, batch sizes that a tier shares with the padding of another among them."""
+    every = ((1, 15), (2, 4), (3, "chain"), (5, "off"), (11, 7))
+    back, busy = ((1, "off"), (3, 15)), ((1, 15), (2, "off"))
+    workloads = ("batches", "churn", "repeat", "tiers_used", "switches")
+    eager = Case("adaptive-eager", 15, tiers=every, graphs=False, workloads=workloads[:-1])
+    return [
+        Case("adaptive", 15, tiers=every, workloads=workloads),
+        # One request is decoded without speculation, so drafting resumes when others join it.
+        Case("adaptive-back", 15, tiers=back, workloads=workloads),
+        Case("adaptive-page-16", 15, tiers=every, flags=("--page-size", "16"), workloads=workloads),
+        Case("adaptive-overlap-off", 15, tiers=every, flags=("--disable-overlap-schedule",), workloads=workloads),
+        Case("adaptive-bf16", 15, tiers=every, dtype="bfloat16", singles=ALL, workloads=workloads),
+        Case("adaptive-no-synchronisation", 15, tiers=every, probe="sync_error", workloads=("no_synchronisation",)),
+        Case("off-no-synchronisation", 15, tiers=back, probe="sync_error", workloads=("no_synchronisation",)),
+        Case(
+            "plain-draft-kv", 15, tiers=busy, probe="draft_kv:{folder}/kv.pt", workloads=("draft_kv_after_plain_steps",)
+        ),
+        eager,
+    ]
+
+
 GROUPS = {
     "widths": _widths(singles=ALL),
     "eager": _widths(graphs=False),
@@ -136,6 +160,7 @@ GROUPS = {
     "faults": _faults(),
     "inside": _inside(),
     "ranks": _ranks(),
+    "adaptive": _adaptive(),
 }
 #: Needs two GPUs and a pair whose heads two ranks can share, so it runs only when it is named.
 NOT_BY_DEFAULT = ("ranks",)

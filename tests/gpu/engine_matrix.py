@@ -21,12 +21,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.gpu import adaptive_workloads, engine_workloads
 from tests.gpu.engine_cases import GROUPS, NOT_BY_DEFAULT, Case, reference
 from tests.gpu.engine_pair import drafter_of_block_size, prompts
 from tests.gpu.engine_report import Report, line, machine
 from tests.gpu.engine_server import MatrixEngine, MatrixServer, Setup
-from tests.gpu.engine_workloads import WORKLOADS, Run, measure_reference
+from tests.gpu.engine_workloads import Run, measure_reference
 
+WORKLOADS = engine_workloads.WORKLOADS | adaptive_workloads.WORKLOADS
 ENGINE_LINE = re.compile(r"DDTREE engine: .*")
 
 
@@ -117,6 +119,8 @@ def describe(case: Case) -> dict:
     fields = {"name": case.name, "dtype": case.dtype, "flags": list(case.flags), "env": dict(case.env)}
     if case.budget is not None:
         fields |= {"budget": case.budget, "block_size": case.block_size, "top_k": case.top_k, "graphs": case.graphs}
+    if case.tiers:
+        fields["tiers"] = dict(case.tiers)
     return fields | ({"probe": case.probe} if case.probe else {})
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import signal
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +71,10 @@ class MatrixEngine:
             extra |= {"SGLANG_DDTREE_BUDGET": str(case.budget), "SGLANG_DDTREE_TOPK": str(case.top_k)}
         if self.setup.device == "cpu" and case.tp > 1:
             extra["SGLANG_CPU_OMP_THREADS_BIND"] = core_of_each_rank(case.tp)
+        if case.tiers:
+            table = self.folder / "tiers.json"
+            table.write_text(json.dumps({"tiers": {str(start): name for start, name in case.tiers}}))
+            extra["SGLANG_DDTREE_TIERS"] = str(table)
         base = cpu_environment(**extra) if self.setup.device == "cpu" else {**os.environ, **extra}
         native = self.setup.device == "cuda" and case.dtype == "float32"
         probe = case.probe.replace("{folder}", str(self.folder))
@@ -112,6 +118,19 @@ class MatrixServer(Server):
             for count, _ in enumerate(reply.iter_lines()):
                 if count >= after_chunks:
                     return
+
+    def stream_times(self, ids: list[int], max_new_tokens: int) -> list[float]:
+        """Seconds at which each chunk of a streamed completion arrived."""
+        params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        body = {"input_ids": ids, "sampling_params": params, "stream": True}
+        with requests.post(f"{self.url}/generate", json=body, stream=True, timeout=300) as reply:
+            return [time.perf_counter() for text in reply.iter_lines() if text.startswith(b"data: {")]
+
+    def engine_state(self) -> dict:
+        """What the engine says about itself in /server_info."""
+        reply = requests.get(f"{self.url}/server_info", timeout=30)
+        reply.raise_for_status()
+        return reply.json()["internal_states"][0]
 
     def healthy(self) -> bool:
         return self.process.poll() is None and self._ready()
