@@ -29,7 +29,7 @@ class TierEngines:
     of narrower steps find their memory in the pool of the wider ones.
     """
 
-    def __init__(self, runner, settings, server_args):
+    def __init__(self, runner, settings):
         """Args: `runner` the target's model runner. Without a table it keeps the engine that it has."""
         self.runner, self.settings = runner, settings
         self.by_name = {tier.name: Engine(tier, runner.attn_backend) for tier in settings.tiers()}
@@ -42,14 +42,14 @@ class TierEngines:
             logger.warning("%s", remark)
         shared: dict[str, object] = {}
         for engine in sorted(self.by_name.values(), key=lambda engine: -engine.tier.shape.width):
-            self._build(engine, server_args, shared)
+            self._build(engine, shared)
 
-    def _build(self, engine: Engine, server_args, shared: dict) -> None:
+    def _build(self, engine: Engine, shared: dict) -> None:
         runner, tier = self.runner, engine.tier
         if not hasattr(runner.attn_backend, "num_draft_tokens"):
             # torch_native takes its widths from each step.
             return
-        with compat.target_width(server_args, tier.shape.width):
+        with compat.target_width(runner.server_args, tier.shape.width):
             engine.backend = runner._get_attention_backend(init_new_workspace=True)
             if graphs_enabled(runner):
                 from sglang_ddtree import tier_graphs
@@ -78,13 +78,13 @@ class TierEngines:
 
     @property
     def captured(self) -> bool:
-        """Whether every tier has CUDA graphs."""
-        return all(hasattr(engine.graphs, "captured_req_width") for engine in self.by_name.values())
+        """Whether steps run in CUDA graphs."""
+        return any(hasattr(engine.graphs, "captured_req_width") for engine in self.by_name.values())
 
     @property
     def recaptures(self) -> int:
-        """How often graphs were captured after the start: 0 unless a step asks for what they do not give."""
-        return sum(max(0, getattr(engine.graphs, "captures", 1) - 1) for engine in self.by_name.values())
+        """How often tiers' graphs were captured after the start: 0 unless a step asks for what they do not give."""
+        return sum(getattr(engine.graphs, "captures", 1) - 1 for engine in self.by_name.values())
 
 
 def graphs_enabled(runner) -> bool:

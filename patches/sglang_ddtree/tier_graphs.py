@@ -5,7 +5,7 @@ from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_si
 from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
 
 from sglang_ddtree import compat
-from sglang_ddtree.tiers import CHAIN, OFF
+from sglang_ddtree.tiers import CHAIN, OFF, needed_sizes
 
 
 class TreeGraphs(DecodeCudaGraphRunner):
@@ -38,8 +38,8 @@ class PlainGraphs(TreeGraphs):
         return None
 
 
-def capture(runner, tier, backend, serves) -> TreeGraphs:
-    """Capture the passes of a tier for the batch sizes that it serves.
+def capture(runner, tier, backend, serves) -> TreeGraphs | None:
+    """Capture the passes of a tier for the batch sizes that it serves; None where it serves none that is captured.
 
     Args:
         runner: the target's model runner.
@@ -48,14 +48,11 @@ def capture(runner, tier, backend, serves) -> TreeGraphs:
     graphs = {CHAIN: ChainGraphs, OFF: PlainGraphs}.get(tier.name, TreeGraphs)
     width, decode = tier.shape.width, compat.graph_config(runner).decode
     configured = decode.bs
-    decode.bs = needed_sizes(get_batch_sizes_to_capture(runner, width)[0], serves)
+    sizes = needed_sizes(get_batch_sizes_to_capture(runner, width)[0], serves)
+    if not sizes:
+        return None
+    decode.bs = sizes
     try:
         return graphs(runner, attn_backend=backend, speculative_num_draft_tokens=width)
     finally:
         decode.bs = configured
-
-
-def needed_sizes(sizes: list[int], serves) -> list[int]:
-    """Of the sizes to which batches are padded, those to which a batch of the tier is."""
-    previous = [0, *sizes[:-1]]
-    return [size for below, size in zip(previous, sizes, strict=True) if any(map(serves, range(below + 1, size + 1)))]

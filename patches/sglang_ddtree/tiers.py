@@ -148,3 +148,9 @@ def tier(name: int | str, largest) -> Tier:
     if name == CHAIN:
         return Tier(CHAIN, replace(largest, budget=largest.depth, top_k=1, table=None))
     return Tier(str(name), replace(largest, budget=name, table=None))
+
+
+def needed_sizes(sizes: list[int], serves) -> list[int]:
+    """Of the sizes to which batches are padded, those to which a batch of the tier is."""
+    previous = [0, *sizes[:-1]]
+    return [size for below, size in zip(previous, sizes, strict=True) if any(map(serves, range(below + 1, size + 1)))]

@@ -47,7 +47,7 @@ class DDTreeWorker(DFlashWorkerV2):
     def init_cuda_graphs(self):
         """Capture the tiers' graphs and the drafter's with the tree in it, then check what was captured."""
         selfcheck.check_target(self.model_runner)
-        self.tiers = TierEngines(self.model_runner, self.settings, self.server_args)
+        self.tiers = TierEngines(self.model_runner, self.settings)
         head = Head.of(self.model_runner.model, self.tp_group)
         self.proposer = TreeProposer(head, self.settings, compat.largest_batch(self.model_runner))
         self.kv_mover = ops.KVMover(kv_buffers(self.model_runner.token_to_kv_pool))

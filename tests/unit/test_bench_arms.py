@@ -1,12 +1,14 @@
 """Which servers a list of arms starts, and what is refused before any is started."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from bench import step_cost
 from bench.arms import Setup, launch, parse_arms
 from bench.errors import BenchError
+from bench.store import Cell
 
 
 def setup(device="cuda", **changes):
@@ -37,6 +39,15 @@ def test_options_reach_the_servers_flags():
     assert value(flags, "--speculative-draft-window-size") == "2048"
     assert value(flags, "--page-size") == "16"
     assert value(launch(*parse_arms("ar:page=16"), setup()).flags, "--page-size") == "16"
+
+
+def test_an_adaptive_arm_is_served_by_its_table():
+    (arm,) = parse_arms("adaptive:out/h200.json:page=16")
+    assert (arm.kind, arm.tiers, arm.page_size, arm.speculative) == ("adaptive", "out/h200.json", 16, True)
+    started = launch(arm, setup())
+    assert started.environment == {"SGLANG_DDTREE_TIERS": str(Path("out/h200.json").resolve())}
+    assert value(started.flags, "--speculative-algorithm") == "DDTREE"
+    assert "/" not in Cell(60, 8, arm.name).file
 
 
 def test_chain_on_a_cpu_is_as_deep_as_its_block():

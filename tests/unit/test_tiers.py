@@ -120,3 +120,11 @@ def test_a_table_from_elsewhere_is_announced(tmp_path):
     assert "measured on NVIDIA H200" in remark and "NVIDIA B200" in remark
     (remark,) = tiers.remarks(tiers.read("conservative", CAPACITY), None)
     assert "was not measured" in remark and "bench.adaptive_table" in remark
+
+
+@pytest.mark.parametrize(
+    ("starts", "needed"),
+    [((1, 3), [1, 2]), ((3, 6), [4, 8]), ((6, 9), [8]), ((9, 1000), [16]), ((17, 1000), [])],
+)
+def test_a_tier_is_captured_at_the_sizes_its_batches_are_padded_to(starts, needed):
+    assert tiers.needed_sizes([1, 2, 4, 8, 16], lambda requests: starts[0] <= requests < starts[1]) == needed
