@@ -21,7 +21,7 @@ from bench.cost_model import Point
 from bench.errors import BenchError
 from bench.store import Run, write_atomically
 
-OFF, CHAIN = "off", "chain"
+AR = "ar"
 #: A tier is left only for one that is faster by this, so that the table does not follow noise.
 MARGIN = 1.005
 HOST_KEYS = ("versions", "patches", "target", "drafter", "date")
@@ -34,7 +34,7 @@ def curves(points: Sequence[Point], top_k: int) -> dict[int | str, list[Point]]:
         (arm,) = parse_arms(point.arm)
         if arm.block_size or arm.window or arm.page_size or (arm.kind == "tree" and arm.top_k != top_k):
             continue
-        found.setdefault({"ar": OFF, "chain": CHAIN, "tree": arm.budget}[arm.kind], []).append(point)
+        found.setdefault(arm.budget or arm.kind, []).append(point)
     return found
 
 
@@ -56,7 +56,7 @@ def choose(tiers: dict[int | str, list[Point]]) -> dict[int, int | str]:
     for name, batches in measured.items():
         if min(batches) != 1 or max(batches) != largest:
             raise BenchError(f"{name} was measured at {sorted(batches)}: measure every arm at 1 and at {largest}")
-    if OFF not in tiers:
+    if AR not in tiers:
         raise BenchError("no server without speculation was measured: add the arm ar, where the table may end")
     starts, current = {}, None
     for batch in range(1, largest + 1):

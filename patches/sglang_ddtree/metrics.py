@@ -54,7 +54,7 @@ class Exported:
         self.eager = Counter(
             "sglang:ddtree_eager_steps", "Decode steps that ran eager although CUDA graphs were captured", list(model)
         ).labels(**model)
-        self.tier_steps = by_tier("sglang:ddtree_tier_steps", "Decode steps by tier: a tree's budget, chain or off")
+        self.tier_steps = by_tier("sglang:ddtree_tier_steps", "Decode steps by tier: a tree's budget, chain or ar")
         self.tokens = by_tier("sglang:ddtree_tier_tokens", "Tokens that the steps of a tier committed")
         width = "Nodes per request in the last decode step, 1 without speculation"
         self.width = Gauge("sglang:ddtree_width", width, list(model), multiprocess_mode="mostrecent").labels(**model)

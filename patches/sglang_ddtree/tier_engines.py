@@ -9,7 +9,7 @@ import torch
 
 from sglang_ddtree import compat
 from sglang_ddtree.selfcheck import StartRefused
-from sglang_ddtree.tiers import ENV_TIERS, OFF, Tier, remarks
+from sglang_ddtree.tiers import AR, ENV_TIERS, Tier, remarks
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class TierEngines:
             (single,) = self.by_name.values()
             single.graphs = runner.decode_cuda_graph_runner
             return
-        if OFF in self.by_name and runner.model_config.model_is_mrope:
+        if AR in self.by_name and runner.model_config.model_is_mrope:
             # A plain step would take such positions from the host, which only knows a bound of them.
-            raise StartRefused(f'{ENV_TIERS} ends in "off", which a target with 3D rope positions lacks: use "chain"')
+            raise StartRefused(f'{ENV_TIERS} ends in "ar", which a target with 3D rope positions lacks: use "chain"')
         device = torch.cuda.get_device_name() if runner.device == "cuda" else None
         for remark in remarks(settings.table, device):
             logger.warning("%s", remark)

@@ -5,7 +5,7 @@ from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_si
 from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
 
 from sglang_ddtree import compat
-from sglang_ddtree.tiers import CHAIN, OFF, needed_sizes
+from sglang_ddtree.tiers import AR, CHAIN, needed_sizes
 
 
 class TreeGraphs(DecodeCudaGraphRunner):
@@ -45,7 +45,7 @@ def capture(runner, tier, backend, serves) -> TreeGraphs | None:
         runner: the target's model runner.
         serves: `serves(requests)` says whether a batch of so many is the tier's.
     """
-    graphs = {CHAIN: ChainGraphs, OFF: PlainGraphs}.get(tier.name, TreeGraphs)
+    graphs = {CHAIN: ChainGraphs, AR: PlainGraphs}.get(tier.name, TreeGraphs)
     width, decode = tier.shape.width, compat.graph_config(runner).decode
     configured = decode.bs
     sizes = needed_sizes(get_batch_sizes_to_capture(runner, width)[0], serves)

@@ -3,10 +3,10 @@
 Best-first trees are nested, so one drafter's graph serves every budget and a smaller tree is a prefix of the largest.
 The choice comes from a table that was measured on the host (`python -m bench.adaptive_table`):
 
-    {"tiers": {"1": 32, "3": 8, "6": "chain", "9": "off"}, "top_k": 8, "device": "NVIDIA H200"}
+    {"tiers": {"1": 32, "3": 8, "6": "chain", "9": "ar"}, "top_k": 8, "device": "NVIDIA H200"}
 
 reads: one and two requests verify trees of 32 nodes, three to five of 8, six to eight the drafter's plain chain, more
-are decoded without speculation. `top_k` and `device` may be left out, further keys are the table's own record.
+are decoded without speculation (AR). `top_k` and `device` may be left out, further keys are the table's own record.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ENV_TIERS = "SGLANG_DDTREE_TIERS"
-CHAIN, OFF = "chain", "off"
+CHAIN, AR = "chain", "ar"
 CONSERVATIVE = "conservative"
 # Small trees while a step waits for memory, nothing once it may be bound by arithmetic.
-CONSERVATIVE_TIERS = {1: 8, 3: 4, 5: OFF}
+CONSERVATIVE_TIERS = {1: 8, 3: 4, 5: AR}
 
 
 class TableError(ValueError):
@@ -29,7 +29,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """`starts` are batch sizes, ascending from 1, `names` the tier from each on: a budget, "chain" or "off".
+    """`starts` are batch sizes, ascending from 1, `names` the tier from each on: a budget, "chain" or "ar".
 
     source: what the table was read from. top_k, device: what it was measured with, None where it says nothing.
     """
@@ -60,25 +60,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Tier:
-    """One way to run a step. `shape` holds its widths: one node without the drafter for "off"."""
+    """One way to run a step. `shape` holds its widths: one node without the drafter for "ar"."""
 
     name: str
     shape: object
 
     @property
     def drafts(self) -> bool:
-        return self.name != OFF
+        return self.name != AR
 
     @property
     def is_tree(self) -> bool:
-        return self.name not in (CHAIN, OFF)
+        return self.name not in (CHAIN, AR)
 
 
 def read(setting: str, capacity: int) -> Table:
     """The table that a value of SGLANG_DDTREE_TIERS names.
 
     Args:
-        setting: a file, or "conservative".
+        setting: a file, the table itself (it begins with a brace), or "conservative".
         capacity: nodes of the drafter's largest possible tree; caps the conservative budgets only.
 
     Raises:
@@ -87,22 +87,22 @@ def read(setting: str, capacity: int) -> Table:
     if setting == CONSERVATIVE:
         names = {s: min(n, capacity) if isinstance(n, int) else n for s, n in CONSERVATIVE_TIERS.items()}
         return Table(tuple(names), tuple(names.values()), CONSERVATIVE)
+    source = "inline" if setting.lstrip().startswith("{") else setting
     try:
-        found = json.loads(Path(setting).read_text())
+        found = json.loads(setting if source == "inline" else Path(setting).read_text())
+        return _table(found, source)
     except OSError as error:
-        hint = f"name a readable file, or {CONSERVATIVE}"
-        raise TableError(f"{ENV_TIERS}={setting} cannot be read ({error.strerror}): {hint}") from None
-    except ValueError as error:
-        raise TableError(f"{ENV_TIERS}={setting} is no JSON ({error}): write it with bench.adaptive_table") from None
-    try:
-        return _table(found, setting)
+        reason = f"cannot be read ({error.strerror}): name a readable file, the table itself or {CONSERVATIVE}"
+    except json.JSONDecodeError as error:
+        reason = f"is no JSON ({error}): write it with bench.adaptive_table"
     except TableError as error:
-        raise TableError(f"{ENV_TIERS}={setting}: {error}") from None
+        reason = f"cannot be served: {error}"
+    raise TableError(f"{ENV_TIERS}={source} {reason}")
 
 
 def _table(found, source: str) -> Table:
     if not isinstance(found, dict) or not isinstance(found.get("tiers"), dict) or not found["tiers"]:
-        raise TableError('it has no "tiers": write {"tiers": {"1": 8, "5": "off"}}')
+        raise TableError('it has no "tiers": write {"tiers": {"1": 8, "5": "ar"}}')
     rows = sorted((_start(key), _name(key, value)) for key, value in found["tiers"].items())
     starts = [start for start, _ in rows]
     if starts[0] != 1:
@@ -122,11 +122,9 @@ def _start(key: str) -> int:
 
 
 def _name(key: str, value) -> int | str:
-    if value in (CHAIN, OFF) or (type(value) is int and value >= 1):
+    if value in (CHAIN, AR) or (type(value) is int and value >= 1):
         return value
-    raise TableError(
-        f'"tiers" has {value!r} from batch size {key} on: use a budget of at least 1, "{CHAIN}" or "{OFF}"'
-    )
+    raise TableError(f'"tiers" has {value!r} from batch size {key} on: use a budget of at least 1, "{CHAIN}" or "{AR}"')
 
 
 def remarks(table: Table, device: str | None) -> list[str]:
@@ -143,8 +141,8 @@ def remarks(table: Table, device: str | None) -> list[str]:
 
 def tier(name: int | str, largest) -> Tier:
     """The tier of a name beside the engine's largest tree, a `Settings`."""
-    if name == OFF:
-        return Tier(OFF, replace(largest, budget=0, top_k=1, block_size=1, table=None))
+    if name == AR:
+        return Tier(AR, replace(largest, budget=0, top_k=1, block_size=1, table=None))
     if name == CHAIN:
         return Tier(CHAIN, replace(largest, budget=largest.depth, top_k=1, table=None))
     return Tier(str(name), replace(largest, budget=name, table=None))

@@ -12,7 +12,7 @@ from tests.engine.conftest import FULL, TOKENS
 from tests.engine.server import VERSIONS, Answer, Engine, Server, difference
 
 # Batch size -> tier: one for each kind, so that every request that joins or leaves switches.
-TIERS = {1: 8, 2: 4, 3: "chain", 4: "off"}
+TIERS = {1: 8, 2: 4, 3: "chain", 4: "ar"}
 
 
 @dataclass
@@ -59,7 +59,7 @@ def test_without_speculation_a_step_is_a_token(adaptive, greedy, prompts):
         for answer in adaptive.together(prompt, 4):
             assert (answer.tokens, answer.steps) == (known.tokens, TOKENS - 1)
     grown = {name: adaptive.counts()[name]["steps"] - before[name]["steps"] for name in before}
-    assert grown["off"] >= 2 * (TOKENS - 1) and not any(grown[name] for name in ("8", "4", "chain"))
+    assert grown["ar"] >= 2 * (TOKENS - 1) and not any(grown[name] for name in ("8", "4", "chain"))
 
 
 def test_tokens_stay_exact_while_every_arrival_and_end_switches(adaptive, greedy, prompts):
@@ -77,6 +77,6 @@ def test_tokens_stay_exact_while_every_arrival_and_end_switches(adaptive, greedy
         assert tokens == expected[number].tokens[: lengths[number]], f"prompt {number} of length {lengths[number]}"
     counts = adaptive.counts()
     assert all(counts[name]["steps"] for name in map(str, TIERS.values())), counts
-    assert counts["off"]["tokens"] == counts["off"]["requests"]
+    assert counts["ar"]["tokens"] == counts["ar"]["requests"]
     shown = requests.get(f"{adaptive.server.url}/metrics", timeout=60).text
     assert "sglang:ddtree_tier_steps_total{model_name=" in shown and "sglang:ddtree_width" in shown

@@ -18,7 +18,7 @@ def draft_kv_after_plain_steps(run: Run) -> dict:
         beside = pool.submit(run.server.ask, run.prompts[2], KV_TOKENS // 2)
         found = draft_kv(run)
         beside.result()
-    plain = run.server.engine_state()["ddtree_tiers"]["off"]["steps"]
+    plain = run.server.engine_state()["ddtree_tiers"]["ar"]["steps"]
     if plain < KV_TOKENS // 4:
         run.faults.append(f"only {plain} steps were without speculation")
     return found | {"plain_steps": plain}

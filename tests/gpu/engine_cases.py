@@ -131,8 +131,8 @@ def _ranks() -> list[Case]:
 
 def _adaptive() -> list[Case]:
     """Every kind of tier in one server, batch sizes that a tier shares with the padding of another among them."""
-    every = ((1, 15), (2, 4), (3, "chain"), (5, "off"), (11, 7))
-    back, busy = ((1, "off"), (3, 15)), ((1, 15), (2, "off"))
+    every = ((1, 15), (2, 4), (3, "chain"), (5, "ar"), (11, 7))
+    back, busy = ((1, "ar"), (3, 15)), ((1, 15), (2, "ar"))
     workloads = ("batches", "churn", "repeat", "tiers_used", "switches")
     eager = Case("adaptive-eager", 15, tiers=every, graphs=False, workloads=workloads[:-1])
     return [
@@ -143,7 +143,7 @@ def _adaptive() -> list[Case]:
         Case("adaptive-overlap-off", 15, tiers=every, flags=("--disable-overlap-schedule",), workloads=workloads),
         Case("adaptive-bf16", 15, tiers=every, dtype="bfloat16", singles=ALL, workloads=workloads),
         Case("adaptive-no-synchronisation", 15, tiers=every, probe="sync_error", workloads=("no_synchronisation",)),
-        Case("off-no-synchronisation", 15, tiers=back, probe="sync_error", workloads=("no_synchronisation",)),
+        Case("ar-no-synchronisation", 15, tiers=back, probe="sync_error", workloads=("no_synchronisation",)),
         Case(
             "plain-draft-kv", 15, tiers=busy, probe="draft_kv:{folder}/kv.pt", workloads=("draft_kv_after_plain_steps",)
         ),

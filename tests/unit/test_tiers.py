@@ -34,28 +34,28 @@ def engine(monkeypatch, tmp_path):
 
 
 def test_a_batch_gets_the_tier_that_begins_at_or_before_its_size(tmp_path):
-    table = tiers.read(written(tmp_path, {"tiers": {"9": "off", "1": 32, "3": 8, "6": "chain"}}), CAPACITY)
+    table = tiers.read(written(tmp_path, {"tiers": {"9": "ar", "1": 32, "3": 8, "6": "chain"}}), CAPACITY)
     found = [table.name(requests) for requests in (1, 2, 3, 5, 6, 8, 9, 500)]
-    assert found == [32, 32, 8, 8, "chain", "chain", "off", "off"]
-    assert str(table) == "1-2:32,3-5:8,6-8:chain,9-:off"
+    assert found == [32, 32, 8, 8, "chain", "chain", "ar", "ar"]
+    assert str(table) == "1-2:32,3-5:8,6-8:chain,9-:ar"
 
 
 def test_each_tier_has_its_widths(engine):
-    found = {tier.name: tier for tier in engine({"1": 16, "2": 4, "3": "chain", "4": "off"}).tiers()}
+    found = {tier.name: tier for tier in engine({"1": 16, "2": 4, "3": "chain", "4": "ar"}).tiers()}
     widths = {name: (tier.shape.width, tier.shape.block_size) for name, tier in found.items()}
-    assert widths == {"16": (17, 8), "4": (5, 8), "chain": (8, 8), "off": (1, 1)}
+    assert widths == {"16": (17, 8), "4": (5, 8), "chain": (8, 8), "ar": (1, 1)}
     assert [name for name, tier in found.items() if tier.drafts] == ["16", "4", "chain"]
     assert [name for name, tier in found.items() if tier.is_tree] == ["16", "4"]
 
 
-@pytest.mark.parametrize(("found", "width"), [({"1": 16, "2": "off"}, 17), ({"1": 4, "2": "chain"}, 8)])
+@pytest.mark.parametrize(("found", "width"), [({"1": 16, "2": "ar"}, 17), ({"1": 4, "2": "chain"}, 8)])
 def test_the_engine_is_sized_for_its_widest_step(engine, found, width):
     assert engine(found).engine_width == width
 
 
 def test_a_table_without_a_tree_can_be_served(engine):
-    assert engine({"1": "chain", "8": "off"}).engine_width == 8
-    assert engine({"1": "off"}).engine_width == 1
+    assert engine({"1": "chain", "8": "ar"}).engine_width == 8
+    assert engine({"1": "ar"}).engine_width == 1
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_table_without_a_tree_can_be_served(engine):
         ({"tiers": {"1": 8, "many": 4}}, "'many'"),
         ({"tiers": {"1": 8, "0": 4}}, "'0'"),
         ({"tiers": {"1": 0}}, "budget of at least 1"),
-        ({"tiers": {"1": "ar"}}, "'ar' from batch size 1"),
+        ({"tiers": {"1": "off"}}, "'off' from batch size 1"),
         ({"tiers": {"1": True}}, "True"),
         ({"tiers": {"1": 8}, "top_k": 0}, '"top_k" is 0'),
     ],
@@ -94,7 +94,7 @@ def test_a_missing_table_is_named(tmp_path):
 )
 def test_a_table_that_the_other_settings_contradict_is_refused(engine, environment, words):
     with pytest.raises(settings.SettingsError, match=words):
-        engine({"1": 8, "4": "off"}, **environment)
+        engine({"1": 8, "4": "ar"}, **environment)
 
 
 def test_the_table_may_bring_the_top_k(monkeypatch, tmp_path):
@@ -108,7 +108,7 @@ def test_the_table_may_bring_the_top_k(monkeypatch, tmp_path):
 def test_without_a_measured_table_little_is_speculated(monkeypatch):
     monkeypatch.setenv(tiers.ENV_TIERS, "conservative")
     found = settings.read(None, None, 8)
-    assert found.budget == 8 and found.table.name(5) == "off" and not found.table.measured
+    assert found.budget == 8 and found.table.name(5) == "ar" and not found.table.measured
     monkeypatch.setenv(settings.ENV_TOP_K, "1")
     assert settings.read(None, None, 4).budget == 3, "a chain of three nodes is all that such a drafter has"
 
@@ -128,3 +128,10 @@ def test_a_table_from_elsewhere_is_announced(tmp_path):
 )
 def test_a_tier_is_captured_at_the_sizes_its_batches_are_padded_to(starts, needed):
     assert tiers.needed_sizes([1, 2, 4, 8, 16], lambda requests: starts[0] <= requests < starts[1]) == needed
+
+
+def test_a_table_may_be_the_setting_itself():
+    table = tiers.read('{"tiers": {"1": 8, "4": "ar"}}', CAPACITY)
+    assert str(table) == "1-3:8,4-:ar" and table.measured
+    with pytest.raises(tiers.TableError, match="SGLANG_DDTREE_TIERS=inline is no JSON"):
+        tiers.read("{1: 8}", CAPACITY)
