@@ -9,6 +9,8 @@ Settings come from the environment alone; what is unset or empty comes from the 
 
     DDTREE_ALGORITHM      tree (default), chain, or ar for no speculation
     DDTREE_BUDGET         tree nodes verified in one target step, without the root
+    DDTREE_TIERS          in place of the budget, what serves a batch from each size on, as in 1:32,3:8,6:chain,9:ar;
+                          or "conservative"
     DDTREE_TOP_K          candidates per depth
     DDTREE_BLOCK_SIZE     drafter's block, root included
     DDTREE_DRAFT_WINDOW   tokens of context that the drafter sees, at least one block; unset, all of it
@@ -61,7 +63,11 @@ def choice(environment: Environment, name: str, allowed: tuple[str, ...]) -> str
 
 def speculation(environment: Environment, validated: Mapping, drafter: Path) -> tuple[list[str], dict[str, str]]:
     """Arguments and environment of the algorithm; `validated` holds the pair's settings for this device."""
-    algorithm = choice(environment, "DDTREE_ALGORITHM", ALGORITHMS)
+    algorithm, tiers = choice(environment, "DDTREE_ALGORITHM", ALGORITHMS), environment.get("DDTREE_TIERS")
+    if tiers and algorithm != "tree":
+        raise SettingError(f"DDTREE_TIERS={tiers} goes with DDTREE_ALGORITHM=tree, not {algorithm}: unset one of them")
+    if tiers and environment.get("DDTREE_BUDGET"):
+        raise SettingError("DDTREE_BUDGET and DDTREE_TIERS are both set: the tiers name their budgets, unset the first")
     if algorithm == "ar":
         return [], {}
     block_size = integer(environment, "DDTREE_BLOCK_SIZE", validated["block_size"], least=2)
@@ -76,7 +82,8 @@ def speculation(environment: Environment, validated: Mapping, drafter: Path) -> 
     else:
         budget = integer(environment, "DDTREE_BUDGET", validated["budget"])
         top_k = integer(environment, "DDTREE_TOP_K", validated["top_k"])
-    return arguments, {"SGLANG_DDTREE_BUDGET": str(budget), "SGLANG_DDTREE_TOPK": str(top_k)}
+    served = {"SGLANG_DDTREE_TIERS": tiers} if tiers else {"SGLANG_DDTREE_BUDGET": str(budget)}
+    return arguments, served | {"SGLANG_DDTREE_TOPK": str(top_k)}
 
 
 def launch(environment: Environment, validated: Mapping, folder: Path) -> tuple[list[str], dict[str, str]]:

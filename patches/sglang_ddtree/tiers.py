@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 ENV_TIERS = "SGLANG_DDTREE_TIERS"
 CHAIN, AR = "chain", "ar"
 CONSERVATIVE = "conservative"
+_INLINE = re.compile(r"\w+:\w+(,\w+:\w+)*")
 # Small trees while a step waits for memory, nothing once it may be bound by arithmetic.
 CONSERVATIVE_TIERS = {1: 8, 3: 4, 5: AR}
 
@@ -78,7 +80,7 @@ def read(setting: str, capacity: int) -> Table:
     """The table that a value of SGLANG_DDTREE_TIERS names.
 
     Args:
-        setting: a file, the table itself (it begins with a brace), or "conservative".
+        setting: a file, the tiers themselves as in "1:32,3:8,6:chain,9:ar", or "conservative".
         capacity: nodes of the drafter's largest possible tree; caps the conservative budgets only.
 
     Raises:
@@ -87,17 +89,21 @@ def read(setting: str, capacity: int) -> Table:
     if setting == CONSERVATIVE:
         names = {s: min(n, capacity) if isinstance(n, int) else n for s, n in CONSERVATIVE_TIERS.items()}
         return Table(tuple(names), tuple(names.values()), CONSERVATIVE)
-    source = "inline" if setting.lstrip().startswith("{") else setting
     try:
-        found = json.loads(setting if source == "inline" else Path(setting).read_text())
-        return _table(found, source)
+        found = _inline(setting) if _INLINE.fullmatch(setting) else json.loads(Path(setting).read_text())
+        return _table(found, setting)
     except OSError as error:
-        reason = f"cannot be read ({error.strerror}): name a readable file, the table itself or {CONSERVATIVE}"
+        reason = f"cannot be read ({error.strerror}): name a readable file, tiers as in 1:8,5:ar, or {CONSERVATIVE}"
     except json.JSONDecodeError as error:
         reason = f"is no JSON ({error}): write it with bench.adaptive_table"
     except TableError as error:
         reason = f"cannot be served: {error}"
-    raise TableError(f"{ENV_TIERS}={source} {reason}")
+    raise TableError(f"{ENV_TIERS}={setting} {reason}")
+
+
+def _inline(setting: str) -> dict:
+    rows = [row.split(":") for row in setting.split(",")]
+    return {"tiers": {start: int(name) if name.isdigit() else name for start, name in rows}}
 
 
 def _table(found, source: str) -> Table:

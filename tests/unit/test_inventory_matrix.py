@@ -190,6 +190,7 @@ def test_wrong_gpu_sets_are_refused(instances, message):
         ("sm90", {"tp": 8, "dp": 2, "dp_attention": True, "algorithm": "ar"}, "tp 8 does not share out the 9"),
         ("sm90", {"budget": 128, "top_k": 8}, "budget 128 is more than a tree of top_k 8"),
         ("sm90", {"budget": 15, "top_k": 1}, "set budget to at most 7"),
+        ("sm90", {"tiers": {1: 15, 4: 8}, "top_k": 1}, "budget 15 is more than a tree of top_k 1"),
         ("sm90", {"draft_window": 4}, "draft_window 4 is shorter than one block: set it to at least 8"),
         ("sm90", {"extra_args": "--tp-size=2"}, "extra_args has --tp-size: take it out and set tp"),
         ("sm90", {"extra_args": "--host 0.0.0.0"}, "extra_args has --host: take it out and set expose"),
@@ -246,6 +247,8 @@ def test_the_named_memory_fraction_is_the_cure():
 def test_memory_counts_the_budget_and_spreads_over_gpus():
     assert memory_reasons(80, max_running_requests=4000) == []
     assert memory_reasons(80, max_running_requests=4000, budget=63)
+    assert memory_reasons(80, max_running_requests=4000, tiers={1: 63, 8: "chain", 16: "ar"})
+    assert memory_reasons(80, max_running_requests=4000, tiers={1: "chain", 16: "ar"}) == []
     assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar")
     assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar", pp=2) == []
     assert memory_reasons(24, max_total_tokens=1_000_000, algorithm="ar", tp=2) == []

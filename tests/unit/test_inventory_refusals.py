@@ -103,6 +103,7 @@ def test_another_machine_is_taken(play):
         ([instance(gpus=["0"])], "one has gpus, without meaning on a CPU: leave it out, or move here to the group"),
         ([instance(budget=0)], "one has budget 0: set it to at least 1, or leave it out"),
         ([instance(draft_window=4)], "has draft_window 4, shorter than one block: set it to at least 8, or leave"),
+        ([instance(tiers={1: 8, 4: "off"})], "tiers have off from 4 on: use a budget of at least 1, chain or ar"),
         ([instance(algorithm="eagle")], "value of algorithm must be one of: tree, chain, ar, got: eagle"),
         ([instance(top_p=0.9)], "sglang_resolved.top_p. Supported parameters include: algorithm"),
     ],

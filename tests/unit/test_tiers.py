@@ -130,8 +130,8 @@ def test_a_tier_is_captured_at_the_sizes_its_batches_are_padded_to(starts, neede
     assert tiers.needed_sizes([1, 2, 4, 8, 16], lambda requests: starts[0] <= requests < starts[1]) == needed
 
 
-def test_a_table_may_be_the_setting_itself():
-    table = tiers.read('{"tiers": {"1": 8, "4": "ar"}}', CAPACITY)
-    assert str(table) == "1-3:8,4-:ar" and table.measured
-    with pytest.raises(tiers.TableError, match="SGLANG_DDTREE_TIERS=inline is no JSON"):
-        tiers.read("{1: 8}", CAPACITY)
+def test_the_tiers_may_be_the_setting_itself():
+    table = tiers.read("1:32,3:8,6:chain,9:ar", CAPACITY)
+    assert str(table) == "1-2:32,3-5:8,6-8:chain,9-:ar" and table.measured
+    with pytest.raises(tiers.TableError, match="SGLANG_DDTREE_TIERS=1:8,4:off cannot be served: .*'off'"):
+        tiers.read("1:8,4:off", CAPACITY)

@@ -99,7 +99,8 @@ def _tree_shape(settings: dict, matrix: dict) -> list[str]:
         return []
     block_size, reasons = int(settings["block_size"]), []
     if settings["algorithm"] == "tree":
-        top_k, budget = int(settings["top_k"]), int(settings["budget"])
+        named = settings["tiers"].values() if "tiers" in settings else [settings["budget"]]
+        top_k, budget = int(settings["top_k"]), max((int(n) for n in named if str(n).isdigit()), default=0)
         capacity = min(sum(top_k**depth for depth in range(1, block_size)), matrix["max_budget"])
         if budget > capacity:
             reasons.append(

@@ -67,7 +67,9 @@ def _kv_gib(settings: dict, known: dict, heads: dict | None) -> float:
 
 def _logits_gib(settings: dict, known: dict) -> float:
     """Every request has one float32 row per verified node: budget + 1 for a tree, the block for a chain."""
-    width = {"tree": int(settings["budget"]) + 1, "chain": int(settings["block_size"]), "ar": 1}[settings["algorithm"]]
+    single = settings["budget"] if settings["algorithm"] == "tree" else settings["algorithm"]
+    ways = settings["tiers"].values() if "tiers" in settings else [single]
+    width = max({"chain": int(settings["block_size"]), "ar": 1}.get(way) or int(way) + 1 for way in ways)
     return int(settings["max_running_requests"]) * width * known["vocab_size"] * 4 / GIB
 
 
