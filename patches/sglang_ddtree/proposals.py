@@ -18,8 +18,8 @@ class TreeProposer:
         self.settings = settings
         device = head.weight.device
         self.trees = ops.Tree.empty(max_requests, settings.width, device)
-        self.chains = _path(max_requests, settings.block_size, device)
-        self.roots = _path(max_requests, 1, device)
+        self.chains = path(max_requests, settings.block_size, device)
+        self.roots = path(max_requests, 1, device)
         self.has_chain = any(tier.name == CHAIN for tier in settings.tiers())
 
     def __call__(self, hidden: torch.Tensor, input_ids: torch.Tensor) -> ops.Tree:
@@ -54,7 +54,7 @@ class TreeProposer:
         return _first(self.roots, tokens.numel())._replace(token=tokens[:, None])
 
 
-def _path(requests: int, length: int, device) -> ops.Tree:
+def path(requests: int, length: int, device) -> ops.Tree:
     """Trees without branches; their tokens are not set."""
     path = ops.Tree.empty(requests, length, device)
     path.depth.copy_(torch.arange(length, device=device))

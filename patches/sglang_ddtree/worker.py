@@ -9,7 +9,7 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from sglang_ddtree import compat, ops, selfcheck, target_pass
+from sglang_ddtree import compat, ops, selfcheck, state, target_pass
 from sglang_ddtree.algorithm import read_settings
 from sglang_ddtree.draft_backlog import DraftBacklog
 from sglang_ddtree.draft_input import next_input
@@ -21,6 +21,7 @@ from sglang_ddtree.stage_times import StageClock
 from sglang_ddtree.step_rules import StepRules
 from sglang_ddtree.tensor_parallel import Head, agreed, check_ranks
 from sglang_ddtree.tier_engines import TierEngines, leave_capture_to_tiers
+from sglang_ddtree.tier_warmup import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,12 @@ class DDTreeWorker(DFlashWorkerV2):
         rows = self.model_runner.req_to_token_pool.req_to_token.shape[0]
         self.penalties = PenaltyTracker(rows, self.settings.block_size, self.device)
         super().init_cuda_graphs()
+        if self.settings.table is not None:
+            warm_up(self)
         selfcheck.check_widths(self)
         check_ranks(self)
         self.graphs = self.tiers.captured
-        logger.info("%s", describe(self))
+        logger.info("%s", state.describe(self))
 
     def _maybe_build_draft_sampler(self):
         # Timed stages need the tree as a stage of its own, outside the drafter's graph.
@@ -240,17 +243,3 @@ def kv_buffers(pool) -> list[torch.Tensor]:
     if hasattr(pool, "k_buffer"):
         return [*pool.k_buffer, *pool.v_buffer]
     return list(pool.kv_buffer)
-
-
-def describe(worker) -> str:
-    """One line that states the resolved engine."""
-    shape, args = worker.settings, worker.server_args
-    graphs = "on" if worker.graphs else "off"
-    tiers = f" tiers={shape.table}" if shape.table else ""
-    return (
-        f"DDTREE engine: budget={shape.budget} top_k={shape.top_k} block_size={shape.block_size} "
-        f"width={shape.width}{tiers} target_backend={type(worker.model_runner.attn_backend).__name__} "
-        f"draft_backend={type(worker.draft_model_runner.attn_backend).__name__} cuda_graphs={graphs} "
-        f"page_size={args.page_size} draft_window={shape.draft_window or 'all'} tp={args.tp_size} "
-        f"patches={selfcheck.installed_series()}"
-    )

@@ -47,16 +47,26 @@ def greedy(prompts):
 
 
 @pytest.fixture(scope="session")
-def simulated(prompts, tmp_path_factory):
-    """(budget, top-k, block size, window) -> mean accept length of the independent simulation over the same prompts."""
+def pair(tmp_path_factory):
+    """Target and drafter in plain torch; the drafter takes blocks of up to 16."""
     longest = drafter_of_block_size(PAIR / "drafter", 16, tmp_path_factory.mktemp("drafter"))
-    pair = load_pair(PAIR / "target", longest)
+    return load_pair(PAIR / "target", longest)
+
+
+@pytest.fixture(scope="session")
+def known_answers(pair, prompts):
+    """Greedy answers of plain torch, which knows nothing of SGLang."""
     ids = (pair.chat.tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts)
-    answers = [greedy_answer(pair, prompt, TOKENS, ignore_eos=True) for prompt in ids]
+    return [greedy_answer(pair, prompt, TOKENS, ignore_eos=True) for prompt in ids]
+
+
+@pytest.fixture(scope="session")
+def simulated(pair, known_answers):
+    """(budget, top-k, block size, window) -> mean accept length of the independent simulation over the same prompts."""
 
     def accept_length(budget, top_k, block_size=8, window=None):
         shape = ("chain" if top_k == 1 else "tree", budget, top_k, block_size)
-        return pooled_accept_length(walk(pair, answer, *shape, window=window) for answer in answers)
+        return pooled_accept_length(walk(pair, answer, *shape, window=window) for answer in known_answers)
 
     return accept_length
 

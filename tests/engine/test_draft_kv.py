@@ -6,16 +6,14 @@ An error there changes no token: it only lowers the accept length, so no compari
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.engine.server import PAIR, Server
+from tests.engine.server import Server
 from tests.probe_plugin.probed_engine import ProbedEngine
-from tests.simulation import load_pair
 from tests.simulation.draft_kv import KV_TOKENS, KV_TOLERANCE, compare_draft_kv
 
 
-def test_committed_drafter_kv_equals_kv_of_the_targets_features(tmp_path, prompts):
+def test_committed_drafter_kv_equals_kv_of_the_targets_features(tmp_path, pair, prompts):
     file, table = tmp_path / "kv.pt", tmp_path / "tiers.json"
     table.write_text(json.dumps({"tiers": {"1": 8, "2": "ar"}}))
-    pair = load_pair(PAIR / "target", PAIR / "drafter")
     ids = pair.chat.tokenizer.encode(prompts[1], add_special_tokens=False).ids
     with Server(ProbedEngine("0.5.16", tiers=table, probe=f"draft_kv:{file}")) as server:
         answer = server.generate(prompts[1], KV_TOKENS)
