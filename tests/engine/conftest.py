@@ -62,11 +62,14 @@ def known_answers(pair, prompts):
 
 @pytest.fixture(scope="session")
 def simulated(pair, known_answers):
-    """(budget, top-k, block size, window) -> mean accept length of the independent simulation over the same prompts."""
+    """(budget, top-k, block size, window, count) -> mean accept length of the independent simulation.
 
-    def accept_length(budget, top_k, block_size=8, window=None):
+    count: of the prompts, the first ones.
+    """
+
+    def accept_length(budget, top_k, block_size=8, window=None, count=COUNT):
         shape = ("chain" if top_k == 1 else "tree", budget, top_k, block_size)
-        return pooled_accept_length(walk(pair, answer, *shape, window=window) for answer in known_answers)
+        return pooled_accept_length(walk(pair, answer, *shape, window=window) for answer in known_answers[:count])
 
     return accept_length
 
