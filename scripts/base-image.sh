@@ -47,14 +47,15 @@ debootstrap_image() {
     mirror=$(debian_mirror)
     [ -n "$mirror" ] || die "the apt sources name no Debian mirror; set DEBIAN_MIRROR to its URL"
     if ! command -v debootstrap >/dev/null; then
-        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends debootstrap >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends debootstrap debian-archive-keyring >&2
     fi
     # /tmp is often mounted nodev, which debootstrap cannot use.
     root=$(mktemp -d /var/tmp/base-image.XXXXXX)
     # shellcheck disable=SC2064  # the name is local: expand it now
     trap "rm -rf '$root'" EXIT
     say "building $local_image with debootstrap, about half a minute"
-    debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" "$mirror" >"$root.log" 2>&1 || {
+    # Without the flag a missing keyring is a warning, and packages nobody signed become the base.
+    debootstrap --force-check-gpg --variant=minbase --include=ca-certificates "$suite" "$root" "$mirror" >"$root.log" 2>&1 || {
         tail -n 5 "$root.log" >&2
         die "debootstrap failed; its log is $root.log"
     }
