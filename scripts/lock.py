@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Write docker/locks/NAME.txt from NAME.in: every package at one version with the sha256 of its wheel.
 
-    scripts/lock.py [NAME ...]        default: all of docker/locks/*.in but common.in
+    scripts/lock.py [NAME ...]        default: all of docker/locks/*.in but common.in, and tools
+
+The name `tools` stands for requirements-dev.lock, written from requirements-dev.txt with all dependencies and pip.
 
 Run it with Python 3.11 on Linux x86_64, as the image has: pip picks the wheel for the Python that runs it.
 Only the package index counts, not this machine's wheel folders. What an .in file does not pin moves to its
@@ -18,7 +20,9 @@ from pathlib import Path
 
 from pip._vendor.packaging.requirements import Requirement
 
-LOCKS = Path(__file__).resolve().parent.parent / "docker" / "locks"
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "docker" / "locks"
+TOOLS = "tools"
 LOCAL_SOURCES = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT", "PIP_NO_INDEX")
 
 
@@ -26,14 +30,14 @@ class LockError(Exception):
     """One sentence that says what does not fit and what to pin."""
 
 
-def resolve(source: Path) -> list[dict]:
-    """The `install` entries of pip's report for one .in file, each of which names one wheel and its hash."""
+def resolve(*requirements: str) -> list[dict]:
+    """The `install` entries of pip's report for arguments of pip install; each names one wheel and its hash."""
     environment = {name: value for name, value in os.environ.items() if name not in LOCAL_SOURCES}
     environment["PIP_CONFIG_FILE"] = os.devnull
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-        options = ["--no-deps", "--only-binary=:all:", "--report", report.name, "-r", str(source)]
-        subprocess.run([*pip, *options], check=True, env=environment)
+        options = ["--only-binary=:all:", "--report", report.name]
+        subprocess.run([*pip, *options, *requirements], check=True, env=environment)
         return json.loads(Path(report.name).read_text())["install"]
 
 
@@ -56,10 +60,19 @@ def conflicts(items: list[dict]) -> list[str]:
 
 
 def lock(name: str) -> str:
-    items = resolve(LOCKS / f"{name}.in")
+    items = resolve("--no-deps", "-r", str(LOCKS / f"{name}.in"))
     if found := conflicts(items):
         raise LockError(f"{name}: {'; '.join(found)}: pin a version that fits in an .in file")
-    lines = [f"# Written by scripts/lock.py from {name}.in for Python 3.11 on Linux x86_64; use pip's --no-deps."]
+    return text(items, f"{name}.in for Python 3.11 on Linux x86_64; use pip's --no-deps.")
+
+
+def lock_tools() -> str:
+    items = resolve("pip", "-r", str(ROOT / "requirements-dev.txt"))
+    return text(items, "requirements-dev.txt for Python 3.11 on Linux x86_64.")
+
+
+def text(items: list[dict], source: str) -> str:
+    lines = [f"# Written by scripts/lock.py from {source}"]
     for item in sorted(items, key=lambda item: normal(item["metadata"]["name"])):
         lines.append(f"{normal(item['metadata']['name'])}=={item['metadata']['version']} \\")
         lines.append(f"    --hash=sha256:{item['download_info']['archive_info']['hashes']['sha256']}")
@@ -70,11 +83,12 @@ def main() -> int:
     if (sys.version_info[:2], platform.machine(), sys.platform) != ((3, 11), "x86_64", "linux"):
         print("lock: run this with Python 3.11 on Linux x86_64, as the image has", file=sys.stderr)
         return 1
-    names = sys.argv[1:] or sorted(p.stem for p in LOCKS.glob("*.in") if p.stem != "common")
+    names = sys.argv[1:] or [*sorted(p.stem for p in LOCKS.glob("*.in") if p.stem != "common"), TOOLS]
     try:
         for name in names:
-            (LOCKS / f"{name}.txt").write_text(lock(name))
-            print(f"lock: {name}.txt written")
+            path = ROOT / "requirements-dev.lock" if name == TOOLS else LOCKS / f"{name}.txt"
+            path.write_text(lock_tools() if name == TOOLS else lock(name))
+            print(f"lock: {path.name} written")
     except LockError as error:
         print(f"lock: {error}", file=sys.stderr)
         return 1
