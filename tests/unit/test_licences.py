@@ -1,0 +1,27 @@
+"""The licence of every locked package is listed, for the version that is locked."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = {path.stem: [path, ROOT / "docker/locks/torch-cpu.txt"] for path in ROOT.glob("docker/locks/cpu-*.txt")}
+LOCKS["tools"] = [ROOT / "requirements-dev.lock"]
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    spec = importlib.util.spec_from_file_location("wheels", ROOT / "scripts/wheels.py")
+    wheels = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(wheels)
+    return wheels.read_lock(path)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_locked_package_has_a_licence(name):
+    with (ROOT / "docker/licences" / f"{name}.csv").open(newline="") as file:
+        listed = {f"{row['package']}=={row['version']}": row["licence"] for row in csv.DictReader(file)}
+    locked = {pin for path in LOCKS[name] for pin in read_lock(path)}
+    assert listed.keys() == locked, "run scripts/licences.py"
+    assert "unknown" not in listed.values(), "read the wheel's licence and name it in scripts/licences.py"
