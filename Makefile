@@ -6,6 +6,9 @@
 # make bench      the matrix of the benchmarks and its report; BENCH=... for other flags than the embedded pair's
 # make tune       pick the settings of a workload by measuring; TUNE=... for other flags
 # make status     what every host of the inventory serves
+# make bundle     everything that a deployment needs in one signed folder, for hosts without a network; BUNDLE=--key FILE
+# make update     lock the dependencies anew; SGLANG=0.5.24 tries the patch series on that version
+# make licences   list the licence of every locked package
 # make fleet      the roll-out on three real hosts in containers, what CI runs of it
 # make testbed    all of it
 # make lint
@@ -16,7 +19,7 @@ UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16
 # Two files at a time, each with its servers; a start hardly uses a second thread.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo down status fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
+.PHONY: demo down status bundle update licences fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
 	model tools wheels patches
 
 demo:
@@ -60,6 +63,18 @@ tune: engine-env model
 status: tools
 	@$(CACHE_DIR)/tools/bin/ansible-playbook ansible/status.yml >$(CACHE_DIR)/status.log || { cat $(CACHE_DIR)/status.log; exit 1; }
 	@cat $(CACHE_DIR)/status.txt
+
+BUNDLE ?= --key $(HOME)/.ssh/id_ed25519
+
+bundle: wheels
+	@scripts/docker-engine.sh
+	@$(CACHE_DIR)/tools/bin/python -m bundle $(BUNDLE)
+
+update: tools
+	@$(CACHE_DIR)/tools/bin/python scripts/update.py $(if $(SGLANG),--sglang $(SGLANG)) $(if $(SERIES),--series $(SERIES))
+
+licences: tools
+	@$(CACHE_DIR)/tools/bin/python scripts/licences.py
 
 fleet: wheels
 	@scripts/docker-engine.sh

@@ -43,6 +43,7 @@ class Testbed:
 
     __test__ = False
     image = IMAGE
+    network_options: tuple[str, ...] = ()
 
     def __init__(self, prefix: str):
         self.prefix = prefix
@@ -65,7 +66,7 @@ class Testbed:
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
         self._build_images()
         if run("docker", "network", "inspect", self._network, check=False).returncode:
-            run("docker", "network", "create", self._network)
+            run("docker", "network", "create", *self.network_options, self._network)
         for number in range(1, count + 1):
             name = f"{self.prefix}-h{number}"
             if name not in self.names:

@@ -47,7 +47,8 @@ def content(tmp_path):
         play.write_text(yaml.safe_dump(PLAY), encoding="utf-8")
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         inventory.write_text(yaml.safe_dump({group: {"hosts": {"here": local}}}), encoding="utf-8")
-        known = {"kit_root": str(ROOT), "kit_cache": str(tmp_path), "instance_image_id": "sha256:0"}
+        known = {"kit_root": str(ROOT), "kit_cache": str(tmp_path), "kit_wheels": str(tmp_path)}
+        known |= {"instance_image_id": "sha256:0"}
         settings = known | {"rendered": str(rendered), "sglang_instance": instance} | variables
         command = [TOOLS / "ansible-playbook", "-i", inventory, "-e", json.dumps(settings), play]
         environment = os.environ | {"ANSIBLE_ROLES_PATH": str(ROOT / "ansible" / "roles"), "LC_ALL": "C.UTF-8"}

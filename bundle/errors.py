@@ -1,0 +1,2 @@
+class BundleError(Exception):
+    """One sentence that names the setting and the fix."""
