@@ -117,15 +117,6 @@ def test_a_bundle_deploys_where_nothing_can_be_fetched(offline):
 @pytest.mark.parametrize("offline", ["real_image"], indirect=True)
 def test_the_real_image_deploys_from_a_bundle(offline):
     control, host = set_up(offline)
-    refused = {
-        "bundle_signers=/root/none": "bundle_signers=/root/none is no file",
-        "bundle_signers=": "add -e bundle_dir=FOLDER",
-        "sglang_image=sglang-ddtree:sm90": "wants the image sglang-ddtree:sm90-0.5.16, the bundle holds",
-    }
-    for option, message in refused.items():
-        assert message in deploy(offline, control, option).stdout
-    assert not offline.on(host, "ls /usr/bin/docker /var/lib/sglang-ddtree", check=False)
-
     done = deploy(offline, control, "instance_start_s=300")
     assert done.returncode == 0, done.stdout[-3000:]
     assert '"failures": []' in run("docker", "exec", host, "python3", "-c", CLIENT, str(PORT), "1").stdout
