@@ -70,8 +70,8 @@ def make(args: argparse.Namespace) -> None:
         "pairs": contents.pairs(args.pair, part, args.cache),
         "tools": contents.tools(part, args.cache),
         "packages": packages.collect(args.suite, args.debs, part, args.cache),
-        "kernel_caches": contents.kernel_caches(part, args.cache),
     }
+    manifest["kernel_caches"] = contents.kernel_caches(manifest["images"], part, args.cache)
     signer = seal.seal(part, manifest, args.key)
     part.rename(args.output)
     size = sum(path.stat().st_size for path in args.output.rglob("*") if path.is_file())

@@ -109,9 +109,10 @@ def tools(bundle: Path, cache: Path) -> dict[str, str]:
     return {"python": PYTHON, **dict(pin.split("==") for pin in lock)}
 
 
-def kernel_caches(bundle: Path, cache: Path) -> list[str]:
-    """Caches that the roll-outs from this machine have collected (role kernel_cache)."""
-    archives = sorted((cache / "kernel-caches").glob("*.tar"))
+def kernel_caches(images: dict[str, dict], bundle: Path, cache: Path) -> list[str]:
+    """Caches of these images that the roll-outs from this machine have collected (role kernel_cache)."""
+    keys = {entry["id"][7:19] for entry in images.values()}
+    archives = [path for path in sorted((cache / "kernel-caches").glob("*.tar")) if path.stem[-12:] in keys]
     (bundle / "kernel-caches").mkdir()
     for path in archives:
         place(path, bundle / "kernel-caches" / path.name)

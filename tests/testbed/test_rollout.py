@@ -5,6 +5,13 @@ import time
 from tests.testbed.conftest import changed
 
 
+def kernels(fleet, name: str) -> tuple[str, str]:
+    """What the last start on a host did about its kernel, and the content of the kernel caches there."""
+    said = fleet.testbed.on(name, "journalctl -u sglang@sglang-ddtree --output cat | grep 'serve: kernel' | tail -n 1")
+    sums = "cd /var/lib/sglang-ddtree/kernel-caches && find . -type f -exec sha256sum {} + | sort"
+    return said.split()[-1], fleet.testbed.on(name, sums)
+
+
 def test_bare_hosts_serve_after_one_command(fleet, versions):
     check = fleet.deploy(versions["good"], "--check")
     assert check.returncode == 0, check.stdout[-3000:]
@@ -17,6 +24,9 @@ def test_bare_hosts_serve_after_one_command(fleet, versions):
     done = fleet.deploy(versions["good"])
     print(f"{len(fleet.names)} bare hosts in {time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout[-3000:]
+    assert kernels(fleet, fleet.names[0])[0] == "compiled"
+    assert len({kernels(fleet, name)[1] for name in fleet.names}) == 1
+    assert {kernels(fleet, name)[0] for name in fleet.names[1:]} == {"found"}
     for name in fleet.names:
         fleet.ask(name)
         record = fleet.record(name)

@@ -48,7 +48,7 @@ def content(tmp_path):
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         inventory.write_text(yaml.safe_dump({group: {"hosts": {"here": local}}}), encoding="utf-8")
         known = {"kit_root": str(ROOT), "kit_cache": str(tmp_path), "kit_wheels": str(tmp_path)}
-        known |= {"instance_image_id": "sha256:0"}
+        known |= {"instance_image_id": "sha256:0", "instance_cache": "/caches"}
         settings = known | {"rendered": str(rendered), "sglang_instance": instance} | variables
         command = [TOOLS / "ansible-playbook", "-i", inventory, "-e", json.dumps(settings), play]
         environment = os.environ | {"ANSIBLE_ROLES_PATH": str(ROOT / "ansible" / "roles"), "LC_ALL": "C.UTF-8"}
