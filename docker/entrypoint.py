@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Entry point of the CPU image.
+"""Entry point of the image.
 
     serve          (default) check the model pair, then become the SGLang server
     fetch-model    bring the model pair into MODEL_DIR
+    selftest       test that the image is what its generation needs; one JSON object, exit code 0 when it is
     COMMAND ...    anything else is executed as it stands
 
 Settings come from the environment alone; what is unset or empty comes from the pair's validated settings.
@@ -33,13 +34,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ALGORITHMS = ("tree", "chain", "ar")
-DEVICE = "cpu"
 KEY_FILE = Path("/tmp/server.yaml")
+SELFTEST = Path(__file__).resolve().parent / "selftest"
 # sleep-on-idle: else an idle scheduler polls on a whole core.
-DEVICE_ARGUMENTS = """
-    --device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph
-    --mem-fraction-static 0.8 --grammar-backend xgrammar --sleep-on-idle --enable-metrics
-"""
+DEVICE_ARGUMENTS = {
+    "cpu": "--attention-backend torch_native --disable-cuda-graph --sleep-on-idle",
+    "cuda": "--attention-backend triton",
+}
+SHARED_ARGUMENTS = "--sampling-backend pytorch --grammar-backend xgrammar --mem-fraction-static 0.8 --enable-metrics"
 Environment = Mapping[str, str]
 
 
@@ -86,9 +88,16 @@ def speculation(environment: Environment, validated: Mapping, drafter: Path) -> 
     return arguments, served | {"SGLANG_DDTREE_TOPK": str(top_k)}
 
 
+def device(environment: Environment) -> str:
+    """What the image was built for, in the words of the model pairs."""
+    return "cpu" if (environment.get("DDTREE_GENERATION") or "cpu") == "cpu" else "cuda"
+
+
 def launch(environment: Environment, validated: Mapping, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Command line and extra environment of the server; `folder` holds target/ and drafter/."""
-    command = [sys.executable, "-m", "sglang.launch_server", *DEVICE_ARGUMENTS.split()]
+    kind = device(environment)
+    command = [sys.executable, "-m", "sglang.launch_server", "--device", kind]
+    command += [*DEVICE_ARGUMENTS[kind].split(), *SHARED_ARGUMENTS.split()]
     command += ["--model-path", str(folder / "target"), "--served-model-name", folder.name]
     command += ["--dtype", validated["dtype"]]
     for name in ("CONTEXT_LENGTH", "MAX_RUNNING_REQUESTS", "MAX_TOTAL_TOKENS"):
@@ -124,10 +133,11 @@ def serve(environment: Environment) -> None:
     from models.verify import find_faults
 
     pair = load_pair(environment.get("MODEL_PAIR") or "smollm2-135m")
-    if DEVICE not in pair.engine:
-        raise SettingError(f"MODEL_PAIR={pair.name} has no settings for a {DEVICE}: choose another pair")
+    kind = device(environment)
+    if kind not in pair.engine:
+        raise SettingError(f"MODEL_PAIR={pair.name} has no settings for a {kind}: choose another pair")
     folder = Path(environment.get("MODEL_DIR") or "/models") / pair.name
-    command, variables = launch(environment, pair.engine[DEVICE], folder)
+    command, variables = launch(environment, pair.engine[kind], folder)
     if faults := find_faults(pair, folder):
         cure = "mend it with the command fetch-model of this image" if faults[0].fetchable else "move it away"
         raise SettingError(f"{folder / str(faults[0])}: {cure}")
@@ -157,12 +167,14 @@ def main(arguments: list[str]) -> int:
     commands = {"serve": serve, "fetch-model": fetch_model}
     name = arguments[0] if arguments else "serve"
     try:
-        if name in commands:
+        if name == "selftest":
+            os.execv(sys.executable, [sys.executable, str(SELFTEST), *arguments[1:]])
+        elif name in commands:
             commands[name](os.environ)
         elif shutil.which(name):
             os.execvp(name, arguments)
         else:
-            raise SettingError(f"{name} is not a command of this image: use {' or '.join(commands)}")
+            raise SettingError(f"{name} is not a command of this image: use {' or '.join([*commands, 'selftest'])}")
     except (SettingError, ModelError, OSError) as error:
         print(f"entrypoint: {error}", file=sys.stderr)
         return 1

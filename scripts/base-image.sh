@@ -3,13 +3,15 @@
 #   BASE_IMAGE=$(scripts/base-image.sh | tail -n 1)
 # A registry comes first. Without one, root gets Debian through debootstrap from the machine's own mirror.
 # A machine with certificate authorities of its own gets them baked in, else pip could not reach its index in a build.
-# Environment: DEBIAN_SUITE (default bookworm), BASE_IMAGE (default debian:SUITE-slim), DEBIAN_MIRROR (default: from
-# the apt sources).
+# Environment: DEBIAN_SUITE (default bookworm), BASE_IMAGE (default: that of the Dockerfile, by digest), DEBIAN_MIRROR
+# (default: from the apt sources).
 set -euo pipefail
 shopt -s inherit_errexit
 
 suite=${DEBIAN_SUITE:-bookworm}
+pinned=$(sed -n 's/^ARG BASE_IMAGE=//p' "$(dirname "${BASH_SOURCE[0]}")/../docker/Dockerfile")
 default_image=debian:$suite-slim
+case $pinned in "$default_image"@*) default_image=$pinned ;; esac
 wanted=${BASE_IMAGE:-$default_image}
 local_image=local/debian:$suite
 ca_dir=/usr/local/share/ca-certificates

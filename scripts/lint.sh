@@ -28,7 +28,7 @@ lint() { # name, command
 shopt -s nullglob extglob
 # By their first line, as what units and test hosts call has no ending.
 mapfile -t scripts < <(grep -rIlE -m1 '^#!(/usr)?/bin/(env )?(ba)?sh$' --exclude-dir='.[!.]*' . .ci/run)
-dockerfiles=(docker/Dockerfile!(*.dockerignore))
+dockerfiles=(docker/Dockerfile)
 
 lint ruff ruff check --quiet --output-format=concise .
 lint ruff-format ruff format --check --output-format=concise .

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Fill a folder with the locked wheels of the CPU server, so that a build needs no network the next time.
+"""Fill a folder with the locked wheels of a server, so that a build needs no network the next time.
 
-    scripts/wheels.py --sglang 0.5.16 [--dest FOLDER] [--stage FOLDER]
+    scripts/wheels.py --sglang 0.5.16 [--generation sm90] [--dest FOLDER] [--stage FOLDER] [--requirements FILE]
 
 DEST (default $CACHE_DIR/wheels) keeps every wheel it ever got; only missing ones are downloaded. STAGE gets hard
-links to exactly the wheels of this version: docker/wheels is what the image build copies. torch comes from the
-folder TORCH_WHEELS or the index TORCH_INDEX_URL, else from wherever pip is set up to look.
+links to exactly the wheels of this version: docker/wheels is what the image build copies. FILE gets them as
+requirements with hashes. For a CPU, torch comes from the folder TORCH_WHEELS or the index TORCH_INDEX_URL, else from
+wherever pip is set up to look.
 """
 
 import argparse
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "docker" / "locks"
+BAKE = ROOT / "docker" / "bake.json"
 LOCKED = re.compile(r"^([\w.-]+==\S+) \\\n\s+--hash=sha256:([0-9a-f]{64})$", re.M)
 # The wheels are for the image's Python, whatever runs this script.
 IMAGE_GLIBC = 36
@@ -106,6 +109,20 @@ def fill(lock: dict[str, str], torch: dict[str, str], dest: Path) -> dict[str, P
     return {digest: have[digest] for digest in [*torch.values(), *lock.values()]}
 
 
+def locks_of(generation: str, version: str) -> list[Path]:
+    """The lock files of a generation; docker/bake.json names them."""
+    targets = {name: target["args"] for name, target in json.loads(BAKE.read_text())["target"].items()}
+    known = [name for name, build in targets.items() if "LOCKS" in build]
+    if generation not in known:
+        raise WheelError(f"--generation {generation} is not known: use one of {', '.join(known)}")
+    names = targets[generation]["LOCKS"].split()
+    if missing := [name for name in names if not (LOCKS / f"{name.replace('VERSION', version)}.txt").is_file()]:
+        fitting = sorted(LOCKS.glob(f"{missing[0].replace('VERSION', '*')}.txt"))
+        versions = ", ".join(path.stem.removeprefix(missing[0].replace("VERSION", "")) for path in fitting)
+        raise WheelError(f"no lock for SGLang {version}: SGLANG_VERSION can be {versions}")
+    return [LOCKS / f"{name.replace('VERSION', version)}.txt" for name in names]
+
+
 def stage(wheels: list[Path], folder: Path) -> None:
     """Make `folder` hold exactly these wheels."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,16 +140,22 @@ def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--sglang", required=True, metavar="VERSION", help="a version of docker/locks")
+    parser.add_argument("--generation", default="cpu", help="a target of docker/bake.json (default: cpu)")
     parser.add_argument("--dest", type=Path, default=cache / "wheels", help="folder that keeps the wheels")
     parser.add_argument("--stage", type=Path, help="folder that gets links to this version's wheels")
+    parser.add_argument("--requirements", type=Path, metavar="FILE", help="gets the wheels as pip's requirements")
     args = parser.parse_args()
     try:
-        path = LOCKS / f"cpu-{args.sglang}.txt"
-        if not path.is_file():
-            known = ", ".join(sorted(p.stem.removeprefix("cpu-") for p in LOCKS.glob("cpu-*.txt")))
-            raise WheelError(f"no lock for SGLang {args.sglang}: SGLANG_VERSION can be {known}")
+        locks = {path: read_lock(path) for path in locks_of(args.generation, args.sglang)}
         args.dest.mkdir(parents=True, exist_ok=True)
-        wheels = fill(read_lock(path), read_lock(LOCKS / "torch-cpu.txt"), args.dest)
+        torch = {
+            pin: digest for path, lock in locks.items() if path.stem == "torch-cpu" for pin, digest in lock.items()
+        }
+        rest = {pin: digest for lock in locks.values() for pin, digest in lock.items() if pin not in torch}
+        wheels = fill(rest, torch, args.dest)
+        if args.requirements:
+            pins = torch | rest
+            args.requirements.write_text("".join(f"{pin} --hash=sha256:{digest}\n" for pin, digest in pins.items()))
         if args.stage:
             stage(list(wheels.values()), args.stage)
     except (WheelError, OSError) as error:

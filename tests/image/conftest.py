@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = os.environ.get("SGLANG_VERSION", "0.5.16")
-IMAGE = f"sglang-ddtree:cpu-{VERSION}"
+IMAGE = os.environ.get("SGLANG_IMAGE") or f"sglang-ddtree:cpu-{VERSION}"
 CACHE = Path(os.environ.get("CACHE_DIR", ROOT / ".cache"))
 
 

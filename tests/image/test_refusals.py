@@ -65,7 +65,7 @@ def test_a_build_with_one_patch_dropped_fails_and_names_it(tmp_path):
     (series.parent / first).unlink()
     base = docker("image", "inspect", "--format", '{{index .Config.Labels "ddtree.base"}}', IMAGE)[1].strip()
     code, said = docker(
-        "build", "--file", str(context / "docker" / "Dockerfile.cpu"), "--target", "engine",
+        "build", "--file", str(context / "docker" / "Dockerfile"), "--target", "engine",
         "--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"SGLANG_VERSION={VERSION}", str(context),
         seconds=1200,
     )  # fmt: skip
