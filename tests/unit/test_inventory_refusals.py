@@ -59,10 +59,13 @@ def test_the_shipped_inventory_is_right(play):
     assert done.returncode == 0, done.stdout
 
 
-def test_a_wrong_gpu_host_is_refused_and_its_neighbours_stay_untouched(play):
+def test_a_wrong_gpu_host_is_refused_and_its_neighbours_stay_untouched(play, tmp_path):
+    pair = yaml.safe_load((ROOT / "models" / "pairs" / "smollm2-135m.yaml").read_text(encoding="utf-8"))
+    del pair["engine"]["cuda"]
+    (tmp_path / "smollm2-135m.yaml").write_text(yaml.safe_dump(pair), encoding="utf-8")
     twice = [gpu_instance(), gpu_instance(name="two", port=30001)]
     groups = {"cpu": hosts("here"), "sm90": hosts("hopper", sglang_instances=twice)}
-    done = play(groups, "site.yml")
+    done = play(groups, "site.yml", "-e", f"_preflight_pairs_folder={tmp_path}")
     assert done.returncode != 0
     assert "hopper cannot be deployed, nothing was touched" in done.stdout
     assert "GPU 0 is in instances one and two: take it out of gpus of one of them" in done.stdout
@@ -70,13 +73,17 @@ def test_a_wrong_gpu_host_is_refused_and_its_neighbours_stay_untouched(play):
     assert done.stdout.count("PLAY [") == 1
 
 
-def test_right_gpu_hosts_are_taken(play, tmp_path):
-    pair = yaml.safe_load((ROOT / "models" / "pairs" / "smollm2-135m.yaml").read_text(encoding="utf-8"))
-    pair["engine"]["cuda"] = pair["engine"]["cpu"]
-    (tmp_path / "smollm2-135m.yaml").write_text(yaml.safe_dump(pair), encoding="utf-8")
+def test_right_gpu_hosts_are_taken(play):
     groups = {name: hosts(f"{name}-host", sglang_instances=[gpu_instance()]) for name in GENERATIONS}
-    done = play(groups, "ansible/inventory.yml", "-e", f"_preflight_pairs_folder={tmp_path}")
+    done = play(groups)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_gpu_host_without_an_image_is_refused(play):
+    host = hosts("hopper", sglang_instances=[gpu_instance()], sglang_image="")
+    done = play({"sm90": host})
+    assert done.returncode != 0
+    assert "hopper has no image: set sglang_image in ansible/group_vars/sm90.yml" in done.stdout
 
 
 def test_a_host_is_in_exactly_one_group(play):
