@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Take out of the installed packages what no server of a generation opens: trim.py GENERATION SITE_PACKAGES
 
-docker/bake.json names it: DROP (tests, headers, kernels of other generations), STRIP (libraries that lose their
-symbols). A pattern without a match stops the build, as it would otherwise say something that is not so. The CUDA
-wheels also get lib64 and the names without a version, which is what linkers look for.
+docker/bake.json names it: DROP (tests, headers, kernels of other generations; not every version has all of them), STRIP
+(libraries that lose their symbols, and must be there). The CUDA wheels also get lib64 and the names without a version,
+which is what linkers look for.
 """
 
 import json
@@ -24,7 +24,7 @@ def matches(site: Path, pattern: str) -> list[Path]:
 
 
 def drop(site: Path, pattern: str) -> None:
-    for path in matches(site, pattern):
+    for path in site.glob(pattern):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

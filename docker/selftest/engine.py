@@ -1,5 +1,6 @@
 """Whether the server's code can be imported, knows the algorithm, and sees the GPUs: each asked in a new process."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ SERVING = (
     "sglang.srt.managers.detokenizer_manager", "sglang.srt.speculative.dflash_worker_v2", "sglang_ddtree.worker",
 )  # fmt: skip
 SERVING_ON_GPU = (
-    "triton", "sgl_kernel", "sglang.srt.layers.attention.triton_backend", "sglang_ddtree.ops.triton.build",
+    "triton", "sglang.srt.layers.attention.triton_backend", "sglang_ddtree.ops.triton.build",
 )  # fmt: skip
 IMPORT = """
 import importlib, json, sys
@@ -63,7 +64,17 @@ def _run(subject: Subject, code: str, *arguments: str) -> list[str]:
 
 def imports(subject: Subject) -> list[str]:
     """What serving imports can be imported."""
-    return _run(subject, IMPORT, *SERVING, *(SERVING_ON_GPU if subject.capability else ()))
+    names = [*SERVING, *(SERVING_ON_GPU if subject.capability else ())]
+    return _run(subject, IMPORT, *names, *(("sgl_kernel",) if subject.capability and _has_driver() else ()))
+
+
+def _has_driver() -> bool:
+    """Whether the driver's library is here, which `sgl_kernel` loads; a build has none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def algorithm(subject: Subject) -> list[str]:
