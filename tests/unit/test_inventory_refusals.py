@@ -134,3 +134,30 @@ def test_a_machine_without_an_engine_is_refused(play):
     assert done.returncode != 0
     assert "No Docker engine answers: run scripts/docker-engine.sh as root" in done.stdout
     assert "failed=1" in done.stdout and "changed=0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "mode", "variables", "message"),
+    [
+        ("alice " + 32 * "k", 0o644, {}, "keys can be read by others: chmod 600 it"),
+        ("alice " + 32 * "k", 0o600, {}, "keys cannot be used: it has no key for router: add a line"),
+        ("router " + 32 * "k", 0o600, {}, "here.pem cannot be used (Error while reading certificate file"),
+        ("", 0o600, {"sglang_instances": [instance(name="v1")]}, "port or name the gateway needs (v1)"),
+        ("", 0o600, {"sglang_instances": [instance(expose=True)]}, "here exposes one beside its gateway"),
+    ],
+)
+def test_a_wrong_gateway_is_refused_without_showing_a_key(play, tmp_path, keys, mode, variables, message):
+    path = tmp_path / "keys"
+    path.write_text(keys, encoding="utf-8")
+    path.chmod(mode)
+    front = {"gateway_keys_file": str(path), "gateway_certificates": str(tmp_path)}
+    done = play({"cpu": hosts("here", **front, **variables), "router": hosts("here")}, "ansible/inventory.yml", "-vvv")
+    assert done.returncode != 0
+    assert message in done.stdout.replace("\n", " ")
+    assert 32 * "k" not in done.stdout + done.stderr
+
+
+def test_a_router_needs_a_gateway(play):
+    done = play({"cpu": hosts("here"), "router": hosts("here")})
+    assert done.returncode != 0
+    assert "here is in the group router and has no gateway" in done.stdout

@@ -10,6 +10,7 @@ end when the file comes: a version that passed everything and then falls into a 
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -45,6 +46,9 @@ def serve(fault: str) -> None:
     from tests.fault_server.server import FaultServer
 
     class Server(FaultServer):
+        # Closing it waits for the requests in flight.
+        daemon_threads = False
+
         def server_bind(self) -> None:
             # A published port does not reach the container's own loopback interface.
             self.server_address = ("0.0.0.0", self.server_address[1])
@@ -52,7 +56,12 @@ def serve(fault: str) -> None:
 
     behaviour = BY_NAME[fault]() if fault else Good()
     print(f"serve: {fault or 'no fault'}, {os.environ['DDTREE_ALGORITHM']}", flush=True)
-    Server(Engine(Recording.load()), behaviour, 30000).serve_forever()
+    server = Server(Engine(Recording.load()), behaviour, 30000)
+    # As SGLang does: at the signal it takes nothing new, and ends when what is in flight has ended.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    server.serve_forever()
+    server.server_close()
+    os._exit(0)
 
 
 def main() -> None:
