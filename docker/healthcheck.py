@@ -5,7 +5,8 @@ A completion counts for a minute, in which only the port is asked: on a small ma
 take the cores from those who are served. With the argument `now` a completion is asked for in any case.
 
 Environment: PORT (default 30000), HEALTH_TIMEOUT seconds (default 20: a busy server queues the request), API_KEY of the
-server.
+server. HEALTH=listening is for a node of an instance over several hosts that has not the first rank: it answers health
+checks alone, and only once its ranks are up.
 """
 
 import json
@@ -22,6 +23,8 @@ FRESH_SECONDS = 60
 
 def check(port: int, timeout_s: float, now: bool = False) -> str:
     """One line for the log; raises what `probe` raises, and then the next check asks for a completion again."""
+    if os.environ.get("HEALTH") == "listening":
+        return listen(port, timeout_s, "/health")
     fresh = not now and STAMP.exists() and time.time() - STAMP.stat().st_mtime < FRESH_SECONDS
     ask = listen if fresh else probe
     try:
@@ -42,10 +45,10 @@ def asked(port: int, path: str, body: bytes | None = None) -> urllib.request.Req
     return urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body, headers=headers)
 
 
-def listen(port: int, timeout_s: float) -> str:
+def listen(port: int, timeout_s: float, path: str = "/model_info") -> str:
     """Whether anything answers on the port at all."""
-    with urllib.request.urlopen(asked(port, "/model_info"), timeout=timeout_s):
-        return f"healthy: a completion came less than {FRESH_SECONDS} s ago"
+    with urllib.request.urlopen(asked(port, path), timeout=timeout_s):
+        return f"healthy: {path} answers"
 
 
 def probe(port: int, timeout_s: float) -> str:

@@ -46,7 +46,11 @@ def test_every_key_of_an_instance_has_an_effect():
     specs = load(ROLES / "preflight" / "meta" / "argument_specs.yml")["argument_specs"]
     keys = set(specs["instances"]["options"]["sglang_resolved"]["options"])
     rendered = "".join(path.read_text(encoding="utf-8") for path in (ROLES / "instance").rglob("*.yml"))
-    arguments = (ROLES / "instance" / "filter_plugins" / "gpu_settings.py").read_text(encoding="utf-8")
+    plugins = [
+        *(ROLES / "instance" / "filter_plugins").glob("*.py"),
+        *(ROOT / "ansible" / "filter_plugins").glob("*.py"),
+    ]
+    arguments = "".join(path.read_text(encoding="utf-8") for path in plugins)
     used = set(re.findall(r"sglang_instance\.(\w+)", rendered))
     used |= set(re.findall(r"""instance(?:\.get\(|\[)"(\w+)""", arguments))
     assert keys == used

@@ -51,7 +51,8 @@ def _rank_reasons(instance: dict, gpus: int) -> list[str]:
     # Attention's groups are parts of tp; without them each replica has ranks of its own.
     sizes = {"tp": tp, "pp": pp} | ({} if instance["dp_attention"] else {"dp": dp})
     needed = prod(sizes.values())
-    if needed != gpus:
+    # Over several hosts node_refusals counts them.
+    if "nodes" not in instance and needed != gpus:
         product = " x ".join(f"{key} {size}" for key, size in sizes.items())
         reasons.append(
             f"instance {name} has {product} = {needed} ranks on {gpus} GPUs: set {', '.join(sizes)} so that their "
