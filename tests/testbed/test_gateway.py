@@ -18,6 +18,7 @@ from tests.testbed.load import QUESTION, Gateway
 
 BODY = {"model": "smollm2-135m", "messages": [QUESTION], "temperature": 0, "max_tokens": 16}
 GATEWAY = "/etc/sglang-ddtree/gateway"
+HOME = "/var/lib/sglang-ddtree/instances/sglang-ddtree"
 
 
 class Front:
@@ -150,7 +151,8 @@ def found_on(front: Front, name: str, text: str) -> set[str]:
     """What on a host holds a text: files, processes, units, containers and logs."""
     places = "/etc /root /home /tmp /run /usr/local /var/lib/sglang-ddtree /var/log"
     files = front.fleet.testbed.on(name, f"grep -rlF --devices=skip -e '{text}' {places} 2>/dev/null", check=False)
-    seen = "ps -eo args; journalctl --no-pager; systemctl cat 'sglang*' --no-pager; docker inspect $(docker ps -q)"
+    seen = "ps -eo args; journalctl --no-pager; systemctl cat 'sglang*' --no-pager; "
+    seen += "docker image inspect $(docker images -q)"
     said = front.fleet.testbed.on(name, f"({seen}) 2>/dev/null", check=False)
     return set(files.split()) | ({"processes, logs, units or containers"} if text in said else set())
 
@@ -168,16 +170,26 @@ def test_keys_change_while_streams_go_on_and_are_seen_nowhere(front, versions):
         assert said.returncode == 0, said.stdout[-3000:]
         assert front.client(new).request("/v1/models")[0] == front.client(old).request("/v1/models")[0] == 200
     assert not client.failures, client.failures[:5]
-    front.keys["alice"] = new
+    # The instances get a key of their own too, which the gateway sends.
+    front.keys["alice"], own = new, secrets.token_hex(32)
     front.write_keys(*front.keys.items())
-    done = front.deploy(versions["better"], "-vvv", "--diff")
+    for name in front.fleet.names:
+        front.fleet.testbed.on(name, f"install -m 0600 /dev/stdin /root/own-key <<<{own}")
+    keyed = [{"name": "sglang-ddtree", "port": 30000, "api_key_file": "/root/own-key"}]
+    client = front.client()
+    with client.load(clients=2):
+        done = front.deploy(versions["better"], "-vvv", "--diff", sglang_instances=keyed)
     assert done.returncode == 0, done.stdout[-3000:]
+    assert client.answers > 0 and not client.failures, client.failures[:5]
+    with pytest.raises(AssertionError, match="401"):
+        front.fleet.ask(host)
     assert front.client(old).request("/v1/models")[0] == 401
     assert front.client().request("/v1/models")[0] == 200
     assert front.fleet.testbed.on(host, "systemctl show --value --property=MainPID sglang-gateway") == before
 
     tls = (front.folder / "certificates" / f"{host}.pem").read_text().split("PRIVATE KEY-----\n")[1].split()[0]
     allowed = {old: set(), new: set(), front.keys["monitor"]: set(), QUESTION["content"]: set()}
+    allowed[own] = {"/root/own-key", f"{GATEWAY}/secrets.map", f"{HOME}/credentials.env"}
     allowed |= {front.keys["router"]: {f"{GATEWAY}/secrets.map"}, tls: {f"{GATEWAY}/tls.pem"}}
     for text, places in allowed.items():
         assert text not in said.stdout + said.stderr + done.stdout + done.stderr

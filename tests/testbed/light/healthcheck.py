@@ -1,6 +1,7 @@
 """Healthy means that a recorded question is answered."""
 
 import json
+import os
 import sys
 import urllib.request
 
@@ -9,7 +10,7 @@ BODY = {"model": "x", "messages": [{"role": "user", "content": "What is the capi
 request = urllib.request.Request(
     "http://127.0.0.1:30000/v1/chat/completions",
     data=json.dumps(BODY | {"max_tokens": 16}).encode(),
-    headers={"Content-Type": "application/json"},
+    headers={"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('API_KEY')}"},
 )
 try:
     with urllib.request.urlopen(request, timeout=20) as response:

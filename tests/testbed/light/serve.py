@@ -56,7 +56,7 @@ def serve(fault: str) -> None:
 
     behaviour = BY_NAME[fault]() if fault else Good()
     print(f"serve: {fault or 'no fault'}, {os.environ['DDTREE_ALGORITHM']}", flush=True)
-    server = Server(Engine(Recording.load()), behaviour, 30000)
+    server = Server(Engine(Recording.load()), behaviour, 30000, os.environ.get("API_KEY"))
     # As SGLang does: at the signal it takes nothing new, and ends when what is in flight has ended.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
     server.serve_forever()
