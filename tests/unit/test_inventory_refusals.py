@@ -75,7 +75,7 @@ def test_a_wrong_gpu_host_is_refused_and_its_neighbours_stay_untouched(play, tmp
 
 def test_right_gpu_hosts_are_taken(play):
     groups = {name: hosts(f"{name}-host", sglang_instances=[gpu_instance()]) for name in GENERATIONS}
-    spread = {"nodes": ["a", "b"], "node_interface": "eth1", "node_port": 20000, "algorithm": "ar", "tp": 2}
+    spread = {"nodes": ["a", "b"], "node_interface": "eth1", "node_port": 20000, "algorithm": "ar", "pp": 2}
     groups["sm90"] = hosts("a", "b", sglang_instances=[gpu_instance(**spread)])
     done = play(groups)
     assert done.returncode == 0, done.stdout
