@@ -11,6 +11,7 @@
 # make licences   list the licence of every locked package
 # make fleet      the roll-out on three real hosts in containers, what CI runs of it
 # make testbed    all of it
+# make support-bundle what a bug report needs of every host, without secrets
 # make upgrade-notes FROM=REVISION  what an upgrade from there asks for
 # make lint
 export CACHE_DIR ?= $(CURDIR)/.cache
@@ -20,7 +21,7 @@ UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16
 # Two files at a time, each with its servers; a start hardly uses a second thread.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo down status upgrade-notes bundle update licences fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
+.PHONY: demo down status support-bundle upgrade-notes bundle update licences fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
 	model tools wheels patches
 
 demo:
@@ -84,6 +85,10 @@ fleet: wheels
 testbed: wheels
 	@scripts/docker-engine.sh
 	@$(CACHE_DIR)/tools/bin/python -m pytest tests/testbed -m testbed -q
+
+support-bundle: tools
+	@$(CACHE_DIR)/tools/bin/ansible-playbook ansible/support_bundle.yml >$(CACHE_DIR)/support.log || { cat $(CACHE_DIR)/support.log; exit 1; }
+	@echo "support-bundle: look through the files in $(CACHE_DIR)/support before you send them"
 
 upgrade-notes: tools
 	@$(CACHE_DIR)/tools/bin/python scripts/upgrade_notes.py $(FROM)
