@@ -1,4 +1,4 @@
-"""A bug report that tells much of a host and none of its secrets."""
+"""A host's state out and back, nothing left behind, and a bug report without secrets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import shutil
 import subprocess
 import tarfile
 
+import pytest
+
 from tests.testbed.hosts import cache
 
 STATE = "/var/lib/sglang-ddtree"
+#: Anything of the kit by its name; the log of what was done stays in the journal.
+TRACES = (
+    "find / -xdev \\( -path /proc -o -path /sys -o -path /var/log -o -path /var/cache -o -path /tmp \\) -prune"
+    " -o \\( -iname '*sglang*' -o -iname '*ddtree*' \\) -print; grep -rIl -e sglang -e ddtree /etc; "
+    "systemctl list-units --all --no-legend 'sglang*'; docker ps --all --quiet; docker image ls --quiet;"
+    " docker volume ls --quiet"
+)
 CANARIES = {
     "api key": "canary-of-the-api-key",
     "unit": "canary-of-the-unit",
@@ -74,3 +83,41 @@ def test_a_support_bundle_tells_much_and_no_secret(serving):
     assert '"verdict": "pass"' in texts["state/sglang-ddtree.json"]
     assert "serve: no fault, tree" in texts["instances/sglang-ddtree/log.txt"]
     assert "deploy sglang-ddtree" in texts["state/audit.log"]
+
+
+@pytest.mark.slow
+def test_a_host_that_lost_everything_comes_back_with_its_records(serving, versions):
+    host, inventory = serving.names[2], serving.testbed.folder / "monitoring.yml"
+    release, audit = serving.release(host), serving.audit(host)
+    folder = cache() / "testbed" / "backups"
+    shutil.rmtree(folder, ignore_errors=True)
+    play(serving, "ansible/backup.yml", "--limit", host, backup_folder=str(folder))
+    (file,) = folder.glob(f"{host}-*.tar.gz")
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        kept = {name.removeprefix(f"{STATE[1:]}/").split("/")[0] for name in archive.getnames()}
+    assert {"audit.log", "instances", "sglang-ddtree.json"} <= kept
+    assert not kept & {"models", "images", "wheels"}
+
+    refused = serving.play("ansible/restore.yml", "--limit", host, restore_from=str(file))
+    assert refused.returncode != 0
+    assert "has records in /var/lib/sglang-ddtree" in refused.stdout
+    refused = serving.play("ansible/uninstall.yml", "--limit", host)
+    assert refused.returncode != 0
+    assert f"Everything of the kit would leave {host}" in refused.stdout
+    assert serving.release(host) == release
+
+    if inventory.exists():
+        play(serving, "ansible/monitoring.yml", "-i", str(inventory))
+    play(serving, "ansible/uninstall.yml", "--limit", host, uninstall=host)
+    assert serving.testbed.on(host, TRACES) == ""
+    assert "prometheus" not in serving.testbed.on(host, "cat /etc/passwd; dpkg-query --show; ls /etc /var/lib")
+
+    play(serving, "ansible/restore.yml", "--limit", host, restore_from=str(file))
+    assert serving.audit(host) == audit
+    # No release may be gone back to whose image went with the host.
+    assert not serving.testbed.on(host, f"find {STATE} -name passed.json")
+    done = serving.deploy(versions["good"], "--limit", host)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert serving.serves(host, versions["good"])
+    assert serving.audit(host)[: len(audit)] == audit
