@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from sglang_ddtree.selfcheck import StartRefused, captured_width, installed_series
+from sglang_ddtree.selfcheck import StartRefused, installed_series
 
 TOKEN_BITS = 32
 
@@ -115,11 +115,16 @@ def check_ranks(worker) -> None:
     mine = {
         **asdict(worker.settings),
         "patch series": installed_series(),
-        "captured target width": captured_width(worker.model_runner),
-        "captured drafter width": captured_width(worker.draft_model_runner),
+        "captured tiers": {name: _captured(engine.graphs) for name, engine in worker.tiers.by_name.items()},
+        "captured drafter width": _captured(worker.draft_model_runner.decode_cuda_graph_runner),
     }
     everyone = group.all_gather_object(mine)
     for name in mine:
         found = [str(theirs[name]) for theirs in everyone]
         if len(set(found)) > 1:
             raise StartRefused(f"the ranks differ in {name} ({', '.join(found)}): start all of them alike")
+
+
+def _captured(graphs) -> int | None:
+    """Tokens per request of captured graphs, None where none were captured."""
+    return getattr(graphs, "captured_req_width", None)

@@ -28,7 +28,8 @@ def refusal(group, budget: int) -> str:
     """What the check of the ranks says to a worker with this budget; empty where it passes."""
     runner = SimpleNamespace(decode_cuda_graph_runner=None)
     settings = Settings(budget, top_k=8, block_size=8)
-    worker = SimpleNamespace(tp_group=group, settings=settings, model_runner=runner, draft_model_runner=runner)
+    tiers = SimpleNamespace(by_name={})
+    worker = SimpleNamespace(tp_group=group, settings=settings, tiers=tiers, draft_model_runner=runner)
     try:
         check_ranks(worker)
     except StartRefused as error:

@@ -19,7 +19,7 @@ from bench.store import Cell, Run
         (["--side-by-side", "0"], "--side-by-side 0"),
         (["--max-new-tokens", "3"], "--max-new-tokens 3"),
         (["--device", "cpu", "--arms", "ar:eager"], "CUDA graphs"),
-        (["--arms", "chain:block=99"], "99"),
+        (["--arms", "chain:block=1"], "block size 1"),
         (["--url", "tree:8:4=http://127.0.0.1:1"], "names no arm"),
         (["--url", "ar"], "names no arm"),
         (["--url", "ar=http://127.0.0.1:1", "--no-quality", "--serving-requests", "0"], "127.0.0.1:1"),
