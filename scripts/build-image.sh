@@ -26,8 +26,9 @@ mapfile -t build < <("$python" -c 'import json, re, sys
 known = set(re.findall(r"^ARG (\w+)", open("docker/Dockerfile").read(), re.M))
 for item in json.load(open("docker/bake.json"))["target"][sys.argv[1]]["args"].items():
     print("--build-arg={}={}".format(*item)) if item[0] in known else None' "$generation")
-# An archive of the checkout has no history.
-revision=$(git rev-parse HEAD 2>/dev/null || true)
+# The last one that changed what goes in: another would make another image of the same content, and restart a fleet. An
+# archive of the checkout has no history.
+revision=$(git log -1 --format=%H -- docker models patches versions.yaml 2>/dev/null || true)
 # The builder that every engine has; what it says is shown only when it fails.
 if ! said=$(DOCKER_BUILDKIT=0 docker build --file docker/Dockerfile --build-arg "BASE_IMAGE=$base" "${build[@]}" \
     --build-arg "SGLANG_VERSION=$version" --build-arg "PATCH_SERIES=$series" --build-arg "REVISION=$revision" \
