@@ -10,6 +10,8 @@ import pytest
 
 from tests.testbed.hosts import cache
 
+pytestmark = pytest.mark.slow
+
 STATE = "/var/lib/sglang-ddtree"
 #: Anything of the kit by its name; the log of what was done stays in the journal.
 TRACES = (
@@ -85,7 +87,6 @@ def test_a_support_bundle_tells_much_and_no_secret(serving):
     assert "deploy sglang-ddtree" in texts["state/audit.log"]
 
 
-@pytest.mark.slow
 def test_a_host_that_lost_everything_comes_back_with_its_records(serving, versions):
     host, inventory = serving.names[2], serving.testbed.folder / "monitoring.yml"
     release, audit = serving.release(host), serving.audit(host)

@@ -16,6 +16,8 @@ from tests.testbed.conftest import Fleet, changed
 from tests.testbed.hosts import cache, run
 from tests.testbed.load import QUESTION, Gateway
 
+pytestmark = pytest.mark.slow
+
 BODY = {"model": "smollm2-135m", "messages": [QUESTION], "temperature": 0, "max_tokens": 16}
 GATEWAY = "/etc/sglang-ddtree/gateway"
 HOME = "/var/lib/sglang-ddtree/instances/sglang-ddtree"
@@ -157,7 +159,6 @@ def found_on(front: Front, name: str, text: str) -> set[str]:
     return set(files.split()) | ({"processes, logs, units or containers"} if text in said else set())
 
 
-@pytest.mark.slow
 def test_keys_change_while_streams_go_on_and_are_seen_nowhere(front, versions):
     old, new = front.keys["alice"], secrets.token_hex(32)
     unchanged = front.deploy(versions["better"])
@@ -197,7 +198,6 @@ def test_keys_change_while_streams_go_on_and_are_seen_nowhere(front, versions):
     assert front.fleet.testbed.on(host, f"stat -c '%U %a' {GATEWAY}/*.*").splitlines() == ["root 600"] * 5
 
 
-@pytest.mark.slow
 def test_a_host_that_dies_fails_no_request(front, versions):
     client = front.client()
     # The router's own host stays, so that the others have the load.
@@ -223,7 +223,6 @@ def test_a_host_that_dies_fails_no_request(front, versions):
     assert set(front.workers()) == set(front.fleet.names) and all(front.workers().values())
 
 
-@pytest.mark.slow
 def test_a_fleet_without_gateways_has_none_left(front, versions):
     done = front.fleet.deploy(versions["better"])
     assert done.returncode == 0, done.stdout[-3000:]

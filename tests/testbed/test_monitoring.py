@@ -17,6 +17,8 @@ from tests.testbed.conftest import Fleet, changed
 from tests.testbed.hosts import ROOT, cache, run
 from tests.testbed.test_ladder import MODELS, wait_for
 
+pytestmark = pytest.mark.slow
+
 CERTIFICATE = "/etc/ssl/watched.pem"
 # Reading, judging and telling take a few intervals each; other tests may hold both cores.
 SEEN_S = 120
@@ -94,7 +96,6 @@ def test_every_host_and_instance_is_watched_after_one_command(watched):
     assert (float(low), float(high)) == (min(w[0] for w in measured), max(w[1] for w in measured))
 
 
-@pytest.mark.slow
 def test_a_second_run_changes_nothing(watched):
     done = watched.play("ansible/monitoring.yml")
     assert changed(done) == dict.fromkeys(watched.fleet.names, 0), done.stdout[-3000:]
@@ -140,7 +141,6 @@ def test_every_panel_of_the_dashboards_has_data(watched):
     assert not empty
 
 
-@pytest.mark.slow
 def test_a_browser_shows_the_dashboards(watched):
     browser = shutil.which("chromium") or pytest.skip("no browser here: apt-get install chromium")
     folder = cache() / "testbed" / "screenshots"
@@ -177,7 +177,6 @@ def tunnel(watched: Watched) -> Iterator[int]:
         process.wait()
 
 
-@pytest.mark.slow
 def test_a_crash_loop_is_told_until_a_roll_out_has_climbed_up_again(watched, versions):
     name = watched.fleet.names[1]
     watched.on(name, f"touch {MODELS}/crash-tree")
@@ -190,7 +189,6 @@ def test_a_crash_loop_is_told_until_a_roll_out_has_climbed_up_again(watched, ver
     watched.wait_alert("LadderBelowRelease", fires=False)
 
 
-@pytest.mark.slow
 def test_a_dead_host_is_told(watched):
     name = watched.fleet.names[2]
     watched.on(name, "systemctl stop prometheus-exporter-exporter")

@@ -13,6 +13,8 @@ import pytest
 from tests.testbed.conftest import CLIENT, PORT
 from tests.testbed.hosts import ROOT, Testbed, cache, run
 
+pytestmark = pytest.mark.slow
+
 TAG = "sglang-ddtree:cpu-0.5.16"
 KIT = "/root/kit"
 # Asks the first of the machine's own package archives.
@@ -113,7 +115,6 @@ def test_a_bundle_deploys_where_nothing_can_be_fetched(offline):
     assert offline.on(host, 'grep -o \'"verdict": "pass"\' /var/lib/sglang-ddtree/sglang-ddtree.json')
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("offline", ["real_image"], indirect=True)
 def test_the_real_image_deploys_from_a_bundle(offline):
     control, host = set_up(offline)
