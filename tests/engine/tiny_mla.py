@@ -18,6 +18,7 @@ EXPERTS, CHOSEN, EXPERT_MLP, DENSE_LAYERS = 8, 3, 32, 1
 
 CONFIG = {
     **tiny.COMMON,
+    "vocab_size": tiny.VOCAB,
     "architectures": ["DeepseekV3ForCausalLM"],
     "model_type": "deepseek_v3",
     "num_hidden_layers": LAYERS,
