@@ -13,7 +13,6 @@ from tests.probe_plugin.ddtree_oracle import TOP_K, Known, Oracle, save
 from tests.probe_plugin.probed_engine import ProbedEngine
 from tests.simulation.walk import Proposal, accepted_in_tree, walk_steps
 
-pytestmark = pytest.mark.skipif(not FULL, reason="the oracle does not follow tiers yet: run `make test-full`")
 BLOCK_SIZE, TOKENS = 8, 60
 # Narrower and wider than the block; the drafter was made for a block of four.
 CASES = [(version, budget) for version in VERSIONS for budget in (5, 31)] if FULL else [("0.5.16", 31)]

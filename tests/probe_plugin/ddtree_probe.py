@@ -121,8 +121,8 @@ def oracle(path: str) -> None:
 
     propose, tables = DDTreeWorker._propose, []
 
-    def propose_known(worker, batch, block_slots, plan):
-        _, drafted_in_graph = propose(worker, batch, block_slots, plan)
+    def propose_known(worker, batch, tier, block_slots, plan):
+        _, drafted_in_graph = propose(worker, batch, tier, block_slots, plan)
         if not tables:
             tables.append(Oracle(path, worker.settings.depth, worker.device))
         prompts = [req.origin_input_ids for req in batch.reqs]
