@@ -1,9 +1,10 @@
 """Two builds are told apart file by file, and a date alone is no other image."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests.unit.loading import load_file
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/compare-images.py"
 FILE = (b"0", "0o644", (0, 0), "digest", 100)
@@ -11,10 +12,7 @@ FILE = (b"0", "0o644", (0, 0), "digest", 100)
 
 @pytest.fixture(scope="module")
 def compare():
-    spec = importlib.util.spec_from_file_location("compare_images", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(SCRIPT)
 
 
 @pytest.mark.parametrize(

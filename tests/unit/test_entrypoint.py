@@ -1,9 +1,10 @@
 """The entry point starts the server that the image was built for."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests.unit.loading import load_file
 
 PATH = Path(__file__).parents[2] / "docker" / "entrypoint.py"
 VALIDATED = {"block_size": 8, "budget": 15, "top_k": 8, "dtype": "float32"}
@@ -12,10 +13,7 @@ VALIDATED |= {"context_length": 4096, "max_running_requests": 4, "max_total_toke
 
 @pytest.fixture(scope="module")
 def entrypoint():
-    spec = importlib.util.spec_from_file_location("entrypoint", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(PATH)
 
 
 def value(command: list[str], flag: str) -> str:

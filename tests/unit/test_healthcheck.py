@@ -1,6 +1,5 @@
 """The container's health: a real completion at most once a minute, the open port in between."""
 
-import importlib.util
 import json
 import os
 import threading
@@ -10,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.loading import load_file
+
 FILE = Path(__file__).resolve().parents[2] / "docker" / "healthcheck.py"
 
 
 @pytest.fixture
 def healthcheck(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("healthcheck", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(FILE)
     monkeypatch.setattr(module, "STAMP", tmp_path / "healthy")
     return module
 

@@ -1,12 +1,13 @@
 """The compatibility matrix refuses each kind of wrong combination, with the reason and the setting to change."""
 
 import ast
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.unit.loading import load_file
 
 ROOT = Path(__file__).parents[2]
 ANSIBLE = ROOT / "ansible"
@@ -24,10 +25,7 @@ PAIR = {
 
 def load(name: str):
     path = ANSIBLE / "roles" / "preflight" / "filter_plugins" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(path)
 
 
 layout, engine, memory, stack = map(load, ["layout_refusals", "engine_refusals", "memory_refusals", "stack_refusals"])

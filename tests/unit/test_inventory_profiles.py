@@ -1,11 +1,11 @@
 """An instance takes the settings of a tuned profile, and the check of the inventory warns of an old or foreign one."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.unit.loading import load_file
 from tests.unit.test_inventory_refusals import ansible_playbook, hosts, instance, play  # noqa: F401
 
 PLUGIN = Path(__file__).parents[2] / "ansible" / "filter_plugins" / "tuned_profiles.py"
@@ -27,10 +27,7 @@ def profile(tmp_path):
 
 
 def load_filters() -> dict:
-    spec = importlib.util.spec_from_file_location("tuned_profiles", PLUGIN)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.FilterModule().filters()
+    return load_file(PLUGIN).FilterModule().filters()
 
 
 def checked(play, **keys):  # noqa: F811

@@ -1,6 +1,5 @@
 """What the instance role starts a server with: rendered from the role's own variables, as the roll-out does."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.unit.loading import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(os.environ.get("CACHE_DIR") or ROOT / ".cache") / "tools" / "bin"
@@ -19,11 +20,7 @@ ON_TWO_GPUS = {
     **{"dp": 1, "dp_attention": False},
     **{"gpus": ["GPU-a", "GPU-b"], "extra_args": "--log-level 'info'"},
 }
-_SPEC = importlib.util.spec_from_file_location(
-    "gpu_settings", ROOT / "ansible" / "roles" / "instance" / "filter_plugins" / "gpu_settings.py"
-)
-gpu_settings = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(gpu_settings)
+gpu_settings = load_file(ROOT / "ansible" / "roles" / "instance" / "filter_plugins" / "gpu_settings.py")
 PLAY = [
     {
         "hosts": "all",

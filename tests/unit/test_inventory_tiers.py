@@ -1,14 +1,13 @@
 """An instance's tiers are judged before a host is touched, and reach the server as they stand."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from tests.unit.loading import load_file
+
 ROLE = Path(__file__).parents[2] / "ansible/roles/preflight/filter_plugins/tier_refusals.py"
-_SPEC = importlib.util.spec_from_file_location("tier_refusals", ROLE)
-filters = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(filters)
+filters = load_file(ROLE)
 
 
 def reasons(tiers, **keys):

@@ -1,6 +1,5 @@
 """What a host tells Prometheus of its records, and what it does with a damaged one."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.loading import load_file
 from tests.unit.test_alerts import promtool  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
@@ -19,9 +19,7 @@ WINDOWS = {"chat": [2.0, 2.6], "code": [4.0, 5.0]}
 def kit_metrics():
     """The script, beside the module that the role installs beside it."""
     sys.path.insert(0, str(ROLES / "preflight" / "module_utils"))
-    spec = importlib.util.spec_from_file_location("kit_metrics", ROLES / "monitoring" / "files" / "kit_metrics.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(ROLES / "monitoring" / "files" / "kit_metrics.py")
     yield module
     sys.path.remove(str(ROLES / "preflight" / "module_utils"))
 
@@ -126,9 +124,7 @@ def test_prometheus_takes_the_page_for_a_good_one(kit_metrics, host, tmp_path, p
 
 
 def test_the_chains_speed_comes_from_the_round_with_the_most_samples(tmp_path):
-    spec = importlib.util.spec_from_file_location("facts", ROLES / "monitoring/filter_plugins/profile_facts.py")
-    facts = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(facts)
+    facts = load_file(ROLES / "monitoring/filter_plugins/profile_facts.py")
     rounds = [{"arms": {"chain": {"tokens_per_s": speed}, "tree:15:8": {"tokens_per_s": 1}}} for speed in (200, 210)]
     rounds.append({"arms": {"tree:15:8": {"tokens_per_s": 300}}})
     profile = {"expires": "2026-12-31", "workloads": {"latency": {"concurrency": 4, "rounds": rounds}}}

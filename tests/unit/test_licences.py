@@ -1,10 +1,11 @@
 """The licence of every locked package is listed, for the version that is locked."""
 
 import csv
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests.unit.loading import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {path.stem: [path, ROOT / "docker/locks/torch-cpu.txt"] for path in ROOT.glob("docker/locks/cpu-*.txt")}
@@ -12,9 +13,7 @@ LOCKS["tools"] = [ROOT / "requirements-dev.lock"]
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / "scripts/wheels.py")
-    wheels = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(wheels)
+    wheels = load_file(ROOT / "scripts/wheels.py")
     return wheels.read_lock(path)
 
 

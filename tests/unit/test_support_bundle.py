@@ -1,6 +1,5 @@
 """No secret leaves a host in a support bundle, in whatever form it stands there, and what is none stays readable."""
 
-import importlib.util
 import io
 import json
 import tarfile
@@ -8,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.loading import load_file
+
 SCRIPT = Path(__file__).parents[2] / "ansible" / "files" / "support_bundle.py"
 CANARY = "canary-4f1c9e/+x"
 
 
 @pytest.fixture(scope="module")
 def bundle():
-    spec = importlib.util.spec_from_file_location("support_bundle", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(SCRIPT)
 
 
 @pytest.mark.parametrize(

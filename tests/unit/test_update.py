@@ -1,11 +1,11 @@
 """An update says of every patch whether it applies, is in already, or at which hunk of which file it fails."""
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.unit.loading import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "Description: x\nApplies-To: sglang 1.0\nDrop-When: upstream has it\n\n"
@@ -14,11 +14,7 @@ BEFORE = [f"line {number}" for number in range(1, 41)]
 
 @pytest.fixture(scope="module")
 def update():
-    spec = importlib.util.spec_from_file_location("update", ROOT / "scripts/update.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["update"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_file(ROOT / "scripts/update.py")
 
 
 @pytest.fixture
