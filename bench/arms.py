@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -107,7 +108,12 @@ def engine_settings(arm: Arm) -> dict:
     """An instance's settings of the inventory; what the arm leaves to the server is left out."""
     named = {key: getattr(arm, key) for key in ("budget", "top_k", "block_size", "page_size")}
     named["draft_window"] = arm.window
-    return {"algorithm": arm.kind} | {key: value for key, value in named.items() if value is not None}
+    if arm.tiers:
+        # An instance says its tiers itself: its host does not have the benchmarks' file.
+        table = json.loads(Path(arm.tiers).read_text())
+        named |= {"tiers": table["tiers"], "top_k": table.get("top_k")}
+    algorithm = "tree" if arm.tiers else arm.kind
+    return {"algorithm": algorithm} | {key: value for key, value in named.items() if value is not None}
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-ENGINE_SETTINGS = ("algorithm", "budget", "top_k", "block_size", "draft_window", "page_size")
+ENGINE_SETTINGS = ("algorithm", "budget", "tiers", "top_k", "block_size", "draft_window", "page_size")
 KIT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(KIT), str(KIT / "patches")]
 

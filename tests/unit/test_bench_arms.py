@@ -1,12 +1,13 @@
 """Which servers a list of arms starts, and what is refused before any is started."""
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 
 from bench import step_cost
-from bench.arms import Setup, launch, parse_arms
+from bench.arms import Setup, engine_settings, launch, parse_arms
 from bench.errors import BenchError
 from bench.store import Cell
 
@@ -139,3 +140,10 @@ def test_list_that_cannot_be_read_is_refused_with_its_flag(folders, capsys, flag
     with pytest.raises(SystemExit):
         step_cost.main([*folders, *(word for pair in arguments.items() for word in pair)])
     assert flag in capsys.readouterr().err
+
+
+def test_an_adaptive_arm_is_served_by_an_instance_that_says_its_tiers(tmp_path):
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps({"tiers": {"1": 8, "4": "ar"}, "top_k": 4, "device": "a card"}))
+    (arm,) = parse_arms(f"adaptive:{table}")
+    assert engine_settings(arm) == {"algorithm": "tree", "tiers": {"1": 8, "4": "ar"}, "top_k": 4}

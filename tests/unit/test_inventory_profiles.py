@@ -69,7 +69,7 @@ def test_the_instance_has_the_last_word(profile):
 
 
 def test_an_override_replaces_every_engine_setting(profile):
-    given = instance(profile=profile, workload="latency", budget=7)
+    given = instance(profile=profile, workload="latency", budget=7, tiers={1: 8, 4: "ar"})
     arm = {"algorithm": "chain"}
     (found,) = load_filters()["resolve_instances"]([given], {"pair": "some"}, {given["name"]: arm})
     assert found == {"name": "one", "port": 30000, "pair": "some", "algorithm": "chain"}
