@@ -4,13 +4,12 @@ The truth is plain torch: a server without speculation, which other files compar
 """
 
 import json
-import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 import requests
 
+from tests.engine.churn import assert_exact_under_churn
 from tests.engine.conftest import COUNT, FULL, TOKENS
 from tests.engine.server import VERSIONS, Answer, Engine, Server, difference
 
@@ -71,18 +70,7 @@ def test_without_speculation_a_step_is_a_token(adaptive, known_answers, prompts)
 
 
 def test_tokens_stay_exact_while_every_arrival_and_end_switches(adaptive, known_answers, prompts):
-    expected = listed(known_answers)
-    lengths = random.Random(7).choices(range(5, TOKENS), k=len(prompts))
-
-    def one(number: int) -> list[int]:
-        if number % 4 == 3:
-            adaptive.server.abort_midway(prompts[number])
-        return adaptive.server.generate(prompts[number], lengths[number]).tokens
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one, range(len(prompts))))
-    for number, tokens in enumerate(found):
-        assert tokens == expected[number].tokens[: lengths[number]], f"prompt {number} of length {lengths[number]}"
+    assert_exact_under_churn(adaptive.server, prompts, listed(known_answers), seed=7)
     counts = adaptive.counts()
     assert all(counts[name]["steps"] for name in map(str, TIERS.values())), counts
     assert counts["ar"]["tokens"] == counts["ar"]["requests"]

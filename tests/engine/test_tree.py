@@ -1,13 +1,12 @@
 """In float32 a tree server says what the server without speculation says, and accepts what it must accept."""
 
 import json
-import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.engine.churn import assert_exact_under_churn
 from tests.engine.conftest import FULL, TOKENS
 from tests.engine.server import VERSIONS, Answer, Server, difference
 from tests.probe_plugin.probed_engine import ProbedEngine
@@ -102,15 +101,4 @@ def test_tokens_stay_exact_four_at_once(greedy, tree, prompts):
 
 @crowded
 def test_tokens_stay_exact_while_requests_come_finish_and_abort(greedy, tree, prompts):
-    expected = greedy(tree.engine.version)
-    lengths = random.Random(tree.engine.budget).choices(range(5, TOKENS), k=len(prompts))
-
-    def one(number: int) -> list[int]:
-        if number % 4 == 3:
-            tree.server.abort_midway(prompts[number])
-        return tree.server.generate(prompts[number], lengths[number]).tokens
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one, range(len(prompts))))
-    for number, tokens in enumerate(found):
-        assert tokens == expected[number].tokens[: lengths[number]], f"prompt {number} of length {lengths[number]}"
+    assert_exact_under_churn(tree.server, prompts, greedy(tree.engine.version), seed=tree.engine.budget)
