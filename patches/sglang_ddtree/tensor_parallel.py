@@ -58,7 +58,9 @@ class Head:
             log_probs: float32 [b, L, K], descending.
             token_ids: int64 [b, L, K].
         """
-        logits = torch.matmul(hidden.to(self.weight.dtype), self.weight.T).float()
+        # As one matrix: a batch of small ones would read the whole head once for each request.
+        rows = hidden.to(self.weight.dtype).reshape(-1, hidden.shape[-1])
+        logits = torch.mm(rows, self.weight.T).float().view(*hidden.shape[:-1], -1)
         missing = top_k - logits.shape[-1]
         if missing > 0:
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from sglang_ddtree.tensor_parallel import Head
+from torch.utils._python_dispatch import TorchDispatchMode
 
 ROOT = Path(__file__).parents[2]
 B, L, H = 3, 5, 16
@@ -51,6 +52,27 @@ def test_candidates_are_those_of_the_whole_head(found):
         torch.testing.assert_close(ranks[0][name][0], log_probs, rtol=0, atol=2e-6)
         if "plain" in name:
             assert torch.equal(ranks[0][name][1], ids)
+
+
+class Products(TorchDispatchMode):
+    """Shapes of the left operands of all matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
+            self.shapes.append(tuple(args[0].shape))
+        return operation(*args, **(kwargs or {}))
+
+
+def test_the_head_is_read_once_for_the_whole_batch():
+    # The drafter's states without the root's, as the engine passes them: rows of a larger tensor.
+    hidden = torch.randn(B, L + 1, H)[:, 1:]
+    with Products() as products:
+        Head(torch.randn(128, H), 0, Alone()).candidates(hidden, 4)
+    assert products.shapes == [(B * L, H)]
 
 
 def test_every_rank_has_the_same(found):
