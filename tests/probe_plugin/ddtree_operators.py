@@ -27,9 +27,10 @@ def _use_native_experts() -> None:
     from sglang.srt.models.deepseek_v2 import MoEGate
     from torch.nn.functional import linear
 
-    UnquantizedFusedMoEMethod.forward_native = lambda method, layer, dispatched: fused_moe_forward_native(
-        layer, dispatched
-    )
+    def forward(method, layer, dispatch_output):
+        return fused_moe_forward_native(layer, dispatch_output)
+
+    UnquantizedFusedMoEMethod.forward_native = forward
     MoEGate.forward = lambda gate, hidden, *_, **__: linear(hidden, gate.weight)
 
 
