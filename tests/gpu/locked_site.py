@@ -49,8 +49,8 @@ def unpack(wheels: Path, site: Path) -> None:
 
 def patch(site: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "patches" / "apply.py"), "--site", str(site)], check=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-    subprocess.run([*pip, "--no-build-isolation", "--target", str(site), str(ROOT / "patches")], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--target", str(site), str(ROOT / "patches")], check=True)
 
 
 def main() -> None:
