@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,9 @@ class Pair:
     """questions: by group, empty where nothing is claimed. Other claims are None where the pair makes none.
 
     long_prompt_tokens: a prompt whose prefill takes long, and that the served context and KV memory still hold.
-    max_differing_share: dtype to the share (0..1) of answers at temperature 0 that near-ties may change.
-    dtype: what the server runs in; one that `max_differing_share` does not name has the largest share.
+    max_differing_share: dtype to the share (0..1) of answers at temperature 0 that near-ties may change; what is
+        claimed holds in these dtypes only.
+    dtype: what the server runs in, "auto" where it does not say; that has the largest share.
     claims_speed: whether speculation is said to be faster with this pair.
     """
 
@@ -153,6 +154,16 @@ class Pair:
     needle: Needle | None
     tool_call: bool
     dtype: str = "auto"
+
+    def served_in(self, dtype: str) -> Pair:
+        """The same as served in a dtype. Raises PairError where nothing is known about the answers in it."""
+        known = ", ".join(self.max_differing_share)
+        if dtype != "auto" and dtype not in self.max_differing_share:
+            raise PairError(
+                f"the answers of {self.name} are known in {known} and the server runs in {dtype}: start it with "
+                f"--dtype {known.partition(',')[0]}, or record them in {dtype} and name it in pairs/{self.name}.yaml"
+            )
+        return replace(self, dtype=dtype)
 
     def allowed_differing(self, answers: int) -> int:
         """How many of so many answers may differ at temperature 0."""

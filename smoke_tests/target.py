@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from . import facts, pair
@@ -61,7 +60,7 @@ class Target:
 
 
 def reach(base_url: str, api_key: str | None, pair_name: str | None, concurrency: int | None, thorough: bool) -> Target:
-    """Raises ProbeError when no SGLang server answers, PairError when nothing is known about its model."""
+    """Raises ProbeError when no SGLang server answers, PairError when nothing is known of its model, or in its dtype."""
     server = Server(base_url, api_key)
     # Neither of these two needs the scheduler, so a server with a dead one gets as far as the probes.
     model_path = server.get("/model_info", timeout=facts.TIMEOUT_S)["model_path"]
@@ -69,7 +68,7 @@ def reach(base_url: str, api_key: str | None, pair_name: str | None, concurrency
     expected = pair.load(pair.resolve(pair_name, model_path))
     found = _facts(server)
     if found is not None:
-        expected = replace(expected, dtype=found.dtype)
+        expected = expected.served_in(found.dtype)
     return Target(server, expected, found, concurrency, thorough)
 
 

@@ -29,7 +29,7 @@ from tests.gpu.engine_cases import Case
 from tests.gpu.engine_pair import prompts
 from tests.gpu.engine_report import machine
 from tests.gpu.engine_server import MatrixEngine, MatrixServer, Setup
-from tests.gpu.gate_cases import DTYPES, FAULTS, Broken, arms
+from tests.gpu.gate_cases import FAULTS, Broken, arms
 
 BLOCK_SIZE = 8
 BUSY_CLIENTS = 4
@@ -42,7 +42,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--sglang-python", default=sys.executable, help="interpreter that runs the servers")
     parser.add_argument("--runs", type=int, default=5, help="quick runs of each kind")
-    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--broken", default="", help="only faults whose name contains this")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the script itself")
     return parser.parse_args()
@@ -57,7 +56,7 @@ class Gate:
         self.runs: list[dict] = []
         self.ports = iter(range(100, 200))
         command = f"python tests/gpu/gate.py --target TARGET --drafter DRAFTER --runs {args.runs}"
-        environment = self.server(arms("float32")["ar"]).engine.environment()
+        environment = self.server(arms()["ar"]).engine.environment()
         self.head = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "command": command}
         self.head |= machine(args.sglang_python, args.device, environment)
         self.busy_prompts = prompts(args.target, BUSY_CLIENTS)
@@ -99,7 +98,7 @@ class Gate:
 
     def pass_arms(self, servers: dict[str, MatrixServer]) -> None:
         """AR and chain are recorded, then the tree is judged against them."""
-        recorded = str(self.scratch / f"baseline-{servers['tree'].engine.case.dtype}.json")
+        recorded = str(self.scratch / "baseline.json")
         for algorithm, server in servers.items():
             option = "--baseline" if algorithm == "tree" else "--record-baseline"
             run = self.judge(server, "arms", "full", "--expect-algorithm", algorithm, option, recorded)
@@ -135,19 +134,15 @@ def busy(server: MatrixServer, asked: list[list[int]]) -> Iterator[None]:
 
 def run_all(gate: Gate) -> bool:
     chosen = [broken for broken in FAULTS if gate.args.broken in broken.case.name]
-    with ExitStack() as running, ThreadPoolExecutor(len(FAULTS) + 3 * len(DTYPES)) as pool:
+    with ExitStack() as running, ThreadPoolExecutor(len(FAULTS) + len(arms())) as pool:
         # All start at once, because starts are what takes long; the good ones are judged when nothing else runs.
         caught = [pool.submit(gate.catch, broken) for broken in chosen]
-        starting = {
-            dtype: {name: pool.submit(running.enter_context, gate.server(case)) for name, case in arms(dtype).items()}
-            for dtype in gate.args.dtype
-        }
+        starting = {name: pool.submit(running.enter_context, gate.server(case)) for name, case in arms().items()}
         for future in as_completed(caught):
             gate.keep(*future.result())
-        for started in starting.values():
-            servers = {name: future.result() for name, future in started.items()}
-            gate.pass_arms(servers)
-            gate.pass_again(servers["tree"])
+        servers = {name: future.result() for name, future in starting.items()}
+        gate.pass_arms(servers)
+        gate.pass_again(servers["tree"])
     return all(run["ok"] for run in gate.runs)
 
 

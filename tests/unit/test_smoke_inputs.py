@@ -124,8 +124,13 @@ def test_broken_pair_file_is_refused(tmp_path, monkeypatch, section, content, me
 
 @pytest.mark.parametrize(("dtype", "allowed"), [("float32", 0), ("bfloat16", 5), ("auto", 5)])
 def test_near_ties_are_allowed_by_dtype(dtype, allowed):
-    served = dataclasses.replace(pair.load("smollm2-135m"), dtype=dtype)
-    assert served.allowed_differing(10) == allowed
+    known = dataclasses.replace(pair.load("smollm2-135m"), max_differing_share={"float32": 0.0, "bfloat16": 0.5})
+    assert known.served_in(dtype).allowed_differing(10) == allowed
+
+
+def test_a_server_in_a_dtype_without_known_answers_is_not_judged():
+    with pytest.raises(pair.PairError, match="runs in bfloat16: start it with --dtype float32"):
+        pair.load("smollm2-135m").served_in("bfloat16")
 
 
 @pytest.mark.parametrize(
