@@ -50,6 +50,11 @@ class Endpoint:
         """The decoded reply of /server_info."""
         return self._ask("GET", "server_info", timeout=60).json()
 
+    def profile(self, folder: Path, steps: int) -> None:
+        """Let the server's own profiler write a trace of its next forward passes into a folder on its machine."""
+        body = {"output_dir": str(folder), "num_steps": steps, "activities": ["CPU", "GPU"]}
+        self._ask("POST", "start_profile", json=body, timeout=ANSWER_SECONDS)
+
     def _ask(self, method: str, path: str, **options) -> requests.Response:
         try:
             reply = requests.request(method, f"{self.url}/{path}", **options)
