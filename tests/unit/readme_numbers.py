@@ -70,7 +70,8 @@ def passed_on_cpu(alone: bool) -> list[float]:
 
 
 def cell(context: int, count: int, name: str) -> dict:
-    return result(f"{CELLS}/cells/{name.replace(':', '-')}_context{context}_at{count}")
+    run = LAST_ROW if (context, count) == (4096, 64) else CELLS
+    return result(f"{run}/cells/{name.replace(':', '-')}_context{context}_at{count}")
 
 
 def cell_speed(context: int, count: int, name: str) -> float:
@@ -83,6 +84,16 @@ def accepted(context: int, count: int, name: str) -> float:
 
 def cell_budget(name: str) -> int:
     return int(cell(60, 1, name)["server"]["engine"]["budget"])
+
+
+def kernels(requests: int, arm: str) -> dict:
+    return next(row for row in result(KERNELS)["rows"] if (row["requests"], row["arm"]) == (requests, arm))
+
+
+def exact_mla() -> list[dict]:
+    """Cases with speculation in float32."""
+    found = result(MLA)["groups"]["mla"]["cases"]
+    return [case for case in found if case["dtype"] == "float32" and case.get("budget")]
 
 
 def axis(name: str, value: int) -> int:
@@ -99,8 +110,9 @@ def own_cost(kind: str, name: str) -> float:
 
 
 CELLS, COSTS = "2026-11-30-h200-matrix", "2026-11-30-h200-cost-model"
+LAST_ROW, KERNELS, MLA = "2026-12-01-h200-matrix-4096x64", "2026-12-01-h200-kernels", "2026-12-01-h200-mla"
 TABLE = ("ar", "chain", "tree:4:4", "tree:8:4", "tree:16:4", "tree:32:8")
-POINTS = [(c, n) for c in (60, 1024, 4096) for n in (1, 8, 32, 64) if (c, n) != (4096, 64)]
+POINTS = [(c, n) for c in (60, 1024, 4096) for n in (1, 8, 32, 64)]
 
 HOW_FAST = [
     lambda: cell(60, 1, "ar")["server"]["sglang"],
@@ -108,6 +120,12 @@ HOW_FAST = [
     lambda: cell(60, 1, "ar")["run"]["samples"],
     *(lambda name=name: cell_budget(name) for name in TABLE[2:]),
     *(source for point in POINTS for source in row(*point)),
+    lambda: axis("concurrencies", 8),
+    lambda: kernels(64, "tree:4:8")["kernels"][1]["ms"],
+    lambda: kernels(64, "tree:4:8")["span_ms"],
+    lambda: int(result(KERNELS)["what"].split()[3]),
+    lambda: kernels(64, "tree:4:8")["requests"],
+    lambda: int(kernels(64, "tree:4:8")["arm"].split(":")[1]),
     lambda: cell_budget("tree:32:8"),
     lambda: cell_speed(60, 1, "tree:32:8") / cell_speed(60, 1, "ar"),
     lambda: cell_speed(60, 1, "tree:32:8") / cell_speed(60, 1, "chain"),
@@ -140,6 +158,15 @@ PROVES = {
         lambda: page(16),
         lambda: page(64),
         lambda: result(MATRIX)["totals"]["largest_gap_at_a_divergence"],
+    ],
+    "With MLA and routed experts too": [
+        lambda: sum(sum(answers(case)) for case in exact_mla()),
+        lambda: len(exact_mla()),
+        lambda: min(case["budget"] for case in exact_mla()),
+        lambda: max(case["budget"] for case in exact_mla()),
+        lambda: next(
+            int(c["engine"].partition("page_size=")[2].split()[0]) for c in exact_mla() if "page" in c["name"]
+        ),
     ],
     "The gate sees what health checks do not": [
         lambda: sum(run["kind"] == "broken" and run["ok"] for run in result(GATE)["runs"]),
