@@ -2,6 +2,7 @@
 # make down       stop it
 # make test       lint, unit, engine, image, smoke, fleet: what CI runs
 # make test-full  the same with the whole engine matrix
+# make gpu-image  build the image of a generation of GPUs and test it without one; GENERATION=sm120 for another
 # make test-gpu   kernels and engine on a machine with a GPU
 # make bench      the matrix of the benchmarks and its report; BENCH=... for other flags than the embedded pair's
 # make tune       pick the settings of a workload by measuring; TUNE=... for other flags
@@ -21,7 +22,7 @@ UNIT := OMP_WAIT_POLICY=PASSIVE PYTHONPATH=docker/cpu $(CACHE_DIR)/engine-0.5.16
 # Two files at a time, each with its servers; a start hardly uses a second thread.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo down status support-bundle upgrade-notes bundle update licences fleet testbed test test-full test-gpu bench tune lint unit engine image-test engine-env \
+.PHONY: demo down status support-bundle upgrade-notes bundle update licences fleet testbed test test-full gpu-image test-gpu bench tune lint unit engine image-test engine-env \
 	model tools wheels patches
 
 demo:
@@ -46,6 +47,12 @@ engine: engine-env model
 
 image-test: model
 	@scripts/image-test.sh
+
+GENERATION ?= sm90
+
+gpu-image: tools
+	@scripts/docker-engine.sh
+	GENERATION=$(GENERATION) $(CACHE_DIR)/tools/bin/python -m pytest tests/image/test_gpu_image.py -q
 
 test-gpu:
 	@scripts/test-gpu.sh

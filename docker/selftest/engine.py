@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from subject import Skipped, Subject
@@ -54,8 +55,10 @@ print(json.dumps(faults or ([] if torch.cuda.device_count() else ["torch sees no
 
 def _run(subject: Subject, code: str, *arguments: str) -> list[str]:
     path = os.pathsep.join([*map(str, subject.sites), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
+    with tempfile.TemporaryDirectory() as home:
+        # FlashInfer writes a log below it as soon as it is imported, and the root may be read-only.
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": home}
+        run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
     lines = [line for line in (run.stdout if run.returncode == 0 else run.stderr).splitlines() if line.strip()]
     if run.returncode:
         return [lines[-1] if lines else f"Python ended with {run.returncode}"]

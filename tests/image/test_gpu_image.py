@@ -1,0 +1,83 @@
+"""The image of a generation of GPUs, built for real: green without a GPU, and what breaks only there is named.
+
+`make gpu-image` (`GENERATION`, default sm90): downloads 3.4 GB, needs 20 GB of disk and ten minutes.
+"""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.image.conftest import CACHE, ROOT, VERSION, docker
+
+GENERATION = os.environ.get("GENERATION")
+pytestmark = pytest.mark.skipif(not GENERATION, reason="builds 7 GB: run `make gpu-image`")
+IMAGE = f"sglang-ddtree:{GENERATION}-{VERSION}"
+NAME = "sglang-ddtree-gpu-selftest"
+SITE = "/opt/venv/lib/python3.11/site-packages"
+#: Upstream's runtime image is reported as 20 GB.
+LARGEST_GB = 8.0
+DEFECTS = {
+    "a missing header of CUDA": (
+        "rm $(find nvidia/cu13/include -name curand_kernel.h)",
+        "jit",
+        "curand_kernel.h is missing",
+    ),
+    "no assembler": ("rm nvidia/cu13/bin/nvcc", "jit", "nvcc is missing"),
+    "a changed byte in a patched file": (
+        "sed -i '1s/^./#/' sglang/srt/mem_cache/allocation_sizing.py",
+        "patches",
+        "allocation_sizing.py was changed",
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def image():
+    tools = str(CACHE / "tools" / "bin" / "python")
+    build = os.environ | {"PYTHON": tools, "CACHE_DIR": str(CACHE), "GENERATION": GENERATION}
+    subprocess.run([ROOT / "scripts" / "build-image.sh", VERSION], check=True, env=build)
+
+
+def report(*command: str) -> tuple[int, dict]:
+    run = subprocess.run(["docker", *command], capture_output=True, text=True)
+    assert run.stdout, run.stderr
+    return run.returncode, json.loads(run.stdout)
+
+
+def test_it_passes_with_a_read_only_root_without_a_network_and_without_a_gpu():
+    locked = ["--read-only", "--tmpfs", "/tmp", "--network", "none", "--cap-drop", "ALL"]
+    code, found = report("run", "--rm", *locked, IMAGE, "selftest")
+    assert code == 0 and found["ok"], found
+    assert found["generation"] == GENERATION
+    assert [check["check"] for check in found["checks"] if "skipped" in check] == ["gpus"]
+
+
+def test_it_is_small_runs_as_nobody_and_says_what_it_needs():
+    code, said = docker("image", "inspect", IMAGE)
+    assert code == 0, said
+    (found,) = json.loads(said)
+    assert found["Size"] < LARGEST_GB * 1e9
+    config = found["Config"]
+    assert config["User"] == "10001:10001" and config["Healthcheck"]
+    bake = json.loads((ROOT / "docker" / "bake.json").read_text())["target"][GENERATION]["args"]
+    for wanted in (bake["COMPUTE_CAPABILITY"], bake["CUDA_VERSION"], bake["DRIVER_MIN"]):
+        assert wanted in config["Labels"].values(), config["Labels"]
+
+
+def test_defects_of_the_toolkit_and_the_patches_are_named():
+    code, said = docker("run", "--detach", "--name", NAME, "--user", "0", "--entrypoint", "sleep", IMAGE, "900")
+    assert code == 0, said
+    try:
+        for name, (script, _, _) in DEFECTS.items():
+            code, said = docker("exec", NAME, "sh", "-ec", f"cd {SITE} && {script}")
+            assert code == 0, f"{name} could not be planted: {said}"
+            checks = ["--check", "jit", "--check", "patches"]
+            code, found = report("exec", NAME, "python3", "/opt/kit/selftest", *checks)
+            faults = {check["check"]: "\n".join(check.get("faults", [])) for check in found["checks"]}
+            _, check, words = DEFECTS[name]
+            assert code == 1 and re.search(re.escape(words), faults[check]), (name, faults)
+    finally:
+        docker("rm", "--force", NAME)
