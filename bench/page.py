@@ -25,9 +25,15 @@ th:first-child, td:first-child, .findings td, .findings th { text-align: left }
 """
 
 
-def page(sources: Sequence[Source], against: Source | None, known: Sequence[findings.Finding]) -> str:
-    """The whole document. against: what the first source is compared with."""
+def page(
+    sources: Sequence[Source],
+    against: Source | None,
+    known: Sequence[findings.Finding],
+    starts: Mapping[str, dict] | None = None,
+) -> str:
+    """The whole document. against: what the first source is compared with. starts: of bench.cold_start, by name."""
     parts = [section for source in sources for section in _source(source)]
+    parts += [_cold_start(name, document) for name, document in (starts or {}).items()]
     if against:
         parts.append(_comparison(sources[0], against))
     if known:
@@ -54,9 +60,13 @@ def _source(source: Source) -> list[str]:
 
 
 def _facts(source: Source) -> str:
+    return _rows(source.facts)
+
+
+def _rows(facts: Mapping[str, object]) -> str:
     rows = "".join(
         f"<tr><th>{escape(key)}</th><td style='text-align:left'><code>{escape(_plain(value))}</code></td></tr>"
-        for key, value in source.facts.items()
+        for key, value in facts.items()
         if value is not None
     )
     return f"<table>{rows}</table>"
@@ -194,6 +204,16 @@ def _starts(cells: Mapping[Cell, dict]) -> str:
     rows = [f"<tr><td>{escape(a)}</td><td>{seconds[a]}</td></tr>" for a in in_order(seconds) if seconds[a] is not None]
     head = "<tr><th>arm</th><th>seconds until ready, beside the others of its group</th></tr>"
     return f"<h3>Cold starts</h3><table>{head}{''.join(rows)}</table>" if rows else ""
+
+
+def _cold_start(name: str, document: dict) -> str:
+    """A start by phase, and the later ones over the first."""
+    facts = {key: document[key] for key in ("card", "driver", "versions", "date", "command", "flags")}
+    rows = "".join(
+        f"<tr><td>{escape(what)}</td><td>{ratio:.3f}</td></tr>" for what, ratio in document["ratios"].items()
+    )
+    split = f"<h3>Where a start's time goes</h3>{plots.starts(document)}<table>{rows}</table>"
+    return f"<h2>{escape(name)}</h2>{_rows(facts)}{split}"
 
 
 def _failures(cells: Mapping[Cell, dict], found: Mapping[tuple[int, int], Mapping[str, Standing]]) -> str:

@@ -22,6 +22,7 @@ plt.rcParams.update(
     {"svg.hashsalt": "bench", "svg.fonttype": "path", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
 )
 WIDTH, HEIGHT = 5.2, 3.4  # inches of one panel
+LEGEND_COLUMNS = 3
 
 
 def throughput(cells: Mapping[Cell, dict]) -> str:
@@ -76,15 +77,30 @@ def _accept_panel(panel, keys: Mapping[str, Mapping[int | None, Sequence[float]]
 
 def stages(split: Mapping[str, Mapping[str, dict]]) -> str:
     """Stacked bars of a step's stages, one for each tree and concurrency; for stages that wait for each other."""
-    bars = [(f"{name}, {count} at once", row) for name, counts in split.items() for count, row in counts.items()]
-    figure, (panel,) = _panels(1, height=0.9 + 0.45 * len(bars))
-    left = [0.0] * len(bars)
-    for stage in STAGES:
-        sizes = [row[f"{stage}_ms"] for _, row in bars]
-        panel.barh([name for name, _ in bars], sizes, left=left, label=stage, height=0.6)
+    bars = {f"{name}, {count} at once": row for name, counts in split.items() for count, row in counts.items()}
+    parts = {stage: [row[f"{stage}_ms"] for row in bars.values()] for stage in STAGES}
+    return _stacked(list(bars), parts, "milliseconds per step, each stage waited for")
+
+
+def starts(document: dict) -> str:
+    """Stacked bars of the phases of each start, in the order in which they were made."""
+    bars = {f"start {number} ({start['kind']})": start for number, start in enumerate(document["starts"], 1)}
+    phases = dict.fromkeys(phase for start in bars.values() for phase in start["phases_s"])
+    parts = {phase: [start["phases_s"].get(phase, 0.0) for start in bars.values()] for phase in phases}
+    return _stacked(list(bars), parts, "seconds until ready")
+
+
+def _stacked(names: Sequence[str], parts: Mapping[str, Sequence[float]], unit: str) -> str:
+    """A horizontal bar for each name, made of its parts."""
+    rows = -(-len(parts) // LEGEND_COLUMNS)
+    figure, (panel,) = _panels(1, height=0.8 + 0.45 * len(names) + 0.25 * rows)
+    left = [0.0] * len(names)
+    for part, sizes in parts.items():
+        panel.barh(names, sizes, left=left, label=part, height=0.6)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
-    panel.set(xlabel="milliseconds per step, each stage waited for")
-    panel.legend(fontsize=8, ncols=len(STAGES), loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    panel.set(xlabel=unit)
+    panel.invert_yaxis()
+    figure.legend(fontsize=8, ncols=LEGEND_COLUMNS, loc="outside upper center")
     return _svg(figure)
 
 

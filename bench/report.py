@@ -1,6 +1,6 @@
 """One HTML page of stored results, losers included: plots, every cell, the cost model, what was found.
 
-python -m bench.report RUN_OR_FILE... --output page.html [--against RUN_OR_FILE] [--markdown table.md]
+python -m bench.report RUN_OR_FILE... --output page.html [--against RUN_OR_FILE] [--starts FILE...]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__.partition("\n")[0])
     parser.add_argument("source", type=Path, nargs="+", help="folder of bench.matrix, or file of bench.step_cost")
     parser.add_argument("--against", type=Path, help="another one, which the first is compared with")
+    parser.add_argument("--starts", type=Path, nargs="+", default=[], help="results of bench.cold_start")
     parser.add_argument("--output", type=Path, required=True, help="HTML file to write")
     parser.add_argument("--markdown", type=Path, help="also write the first source's speeds as a table")
     return parser.parse_args(argv)
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         read = [sources.read(path) for path in args.source]
         against = sources.read(args.against) if args.against else None
-        text = page.page(read, against, findings.load())
+        starts = {path.stem: sources.read_starts(path) for path in args.starts}
+        text = page.page(read, against, findings.load(), starts)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def read(path: Path) -> Source:
     if not source.cells:
         raise BenchError(f"{path} has no cell that is done: measure first")
     return source
+
+
+def read_starts(path: Path) -> dict:
+    """A result of bench.cold_start. Raises BenchError for another file."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise BenchError(f"--starts {path} cannot be read: {error}") from None
+    if not isinstance(found, dict) or not {"starts", "ratios"} <= found.keys():
+        raise BenchError(f"--starts {path} holds no starts: name a result of bench.cold_start")
+    return found
 
 
 def _of_run(folder: Path) -> Source:

@@ -79,6 +79,20 @@ def test_arm_that_answers_worse_is_refused_in_the_open(run):
     assert "wrong: 2 + 2? - expected &#x27;4&#x27;, came &#x27;five&#x27;" in text
 
 
+def test_a_start_is_split_into_its_phases(run):
+    stored = RESULTS / "2026-12-01-h200-cold-start.json"
+    text = page.page([sources.read(run)], None, [], {"starts": sources.read_starts(stored)})
+    section = text[text.index("Where a start's time goes") :]
+    assert "<svg" in section and "start 2 (warm) over start 1</td><td>0.438" in section
+
+
+def test_another_file_holds_no_starts(tmp_path):
+    with pytest.raises(BenchError, match="name a result of bench.cold_start"):
+        sources.read_starts(COST)
+    with pytest.raises(BenchError, match="cannot be read"):
+        sources.read_starts(tmp_path / "none.json")
+
+
 def test_latency_and_cold_starts_are_in_the_page(run):
     text = rendered(run)
     assert "TTFT p50" in text and text.count("<td>closed</td>") == 8
