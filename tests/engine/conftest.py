@@ -15,7 +15,7 @@ from tests.simulation import greedy_answer, load_pair, pooled_accept_length, wal
 FULL = os.environ.get("ENGINE_FULL") == "1"
 # SGLang version and ranks of the tree server.
 FEATURED = [(version, tp) for tp in (1, 2) for version in VERSIONS]
-COUNT, TOKENS = (20, 100) if FULL else (8, 60)
+COUNT, TOKENS = (20, 100) if FULL else (6, 48)
 
 
 def pytest_collection_modifyitems(items):
