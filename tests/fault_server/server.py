@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _let_in(self, path: str) -> bool:
         key, given = self.server.api_key, self.headers.get("Authorization")
-        if key is None or path.startswith("/health"):
+        if key is None or path.startswith(("/health", "/metrics")):
             return True
         return self.server.behaviour.lets_in(key, given.removeprefix("Bearer ") if given else None)
 
