@@ -19,6 +19,7 @@ PORT = 30000
 CLIENT = (Path(__file__).parent / "client.py").read_text(encoding="utf-8")
 # A light server is up within seconds; a machine that is busy with other tests needs more.
 START_S = 60
+OPERATIONS = ("gateway", "monitoring", "day_two")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,8 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.testbed)
             if here / "gpu" in item.path.parents:
                 item.add_marker(pytest.mark.slow)
-    # Bare hosts are bare only once.
-    items.sort(key=lambda item: item.path != here / "test_rollout.py")
+    # Bare hosts are bare only once, and who takes the kit off them comes last.
+    order = {here / "test_rollout.py": -1}
+    order |= {here / "operations" / f"test_{name}.py": at for at, name in enumerate(OPERATIONS, 1)}
+    items.sort(key=lambda item: order.get(item.path, 0))
 
 
 @pytest.fixture(scope="session")

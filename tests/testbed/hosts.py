@@ -100,8 +100,15 @@ class Testbed:
         group = {"hosts": hosts, "vars": login | variables}
         self.inventory.write_text(yaml.safe_dump({"all": {"children": {"cpu": group}}}), encoding="utf-8")
 
-    def address(self, name: str) -> str:
-        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+    def connect(self) -> None:
+        """Put every host into a second network, the private one."""
+        if run("docker", "network", "inspect", self.private, check=False).returncode:
+            run("docker", "network", "create", self.private)
+            for name in self.names:
+                run("docker", "network", "connect", self.private, name)
+
+    def address(self, name: str, network: str = "") -> str:
+        form = f'{{{{(index .NetworkSettings.Networks "{network or self._network}").IPAddress}}}}'
         return run("docker", "inspect", f"--format={form}", name).stdout.strip()
 
     def on(self, name: str, command: str, check: bool = True) -> str:
@@ -113,7 +120,11 @@ class Testbed:
         for name in self.names:
             run("docker", "rm", "--force", "--volumes", name)
             run("docker", "volume", "rm", "--force", f"{name}-docker")
-        run("docker", "network", "rm", self._network, check=False)
+        run("docker", "network", "rm", self._network, self.private, check=False)
+
+    @property
+    def private(self) -> str:
+        return f"{self.prefix}-private"
 
     @property
     def _network(self) -> str:

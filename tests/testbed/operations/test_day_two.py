@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tarfile
 
 import pytest
 
 from tests.testbed.hosts import cache
 
-pytestmark = pytest.mark.slow
-
+GATEWAY = "/etc/sglang-ddtree/gateway"
 STATE = "/var/lib/sglang-ddtree"
 #: Anything of the kit by its name; the log of what was done stays in the journal.
 TRACES = (
@@ -20,8 +18,8 @@ TRACES = (
     "systemctl list-units --all --no-legend 'sglang*'; docker ps --all --quiet; docker image ls --quiet;"
     " docker volume ls --quiet"
 )
+OUTSIDE = "ss -Hltn | grep -v ' 127[.]'"
 CANARIES = {
-    "api key": "canary-of-the-api-key",
     "unit": "canary-of-the-unit",
     "journal": "canary-of-the-journal",
     "proxy": "canary-of-the-proxy",
@@ -30,15 +28,20 @@ CANARIES = {
 }
 
 
-def play(fleet, playbook: str, *arguments: str, **variables) -> subprocess.CompletedProcess:
+def play(fleet, playbook: str, *arguments: str, **variables) -> None:
     done = fleet.play(playbook, *arguments, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    return done
+
+
+def assert_nothing_is_left(fleet, host: str) -> None:
+    assert fleet.on(host, TRACES) == ""
+    left = fleet.on(host, "cat /etc/passwd; dpkg-query --show; ls /etc /var/lib /var/log")
+    assert not {word for word in ("prometheus", "haproxy") if word in left}
+    assert {line.split()[3].rpartition(":")[2] for line in fleet.on(host, OUTSIDE).splitlines()} == {"22"}
 
 
 def plant(on, host: str) -> None:
     """Put a secret wherever the bundle looks."""
-    on(host, f"umask 077; echo '{CANARIES['api key']}' > /root/api-key")
     secrets = f"Environment=HF_TOKEN={CANARIES['unit']} https_proxy=http://u:{CANARIES['proxy']}@p:3128"
     request = f"Receive: obj=GenerateReqInput(text='{CANARIES['prompt']}')"
     lines = [f'ExecStart=/bin/echo "{text}"' for text in (request, f"Authorization: Bearer {CANARIES['journal']}")]
@@ -58,24 +61,24 @@ def write(on, host: str, unit: str, *lines: str) -> None:
 
 def pull_up(on, host: str) -> None:
     on(host, "rm -r /etc/systemd/system/sglang*.d; systemctl daemon-reload; docker rm --force sglang-canary")
-    on(host, f"rm -r /root/api-key {STATE}/instances/canary")
+    on(host, f"rm -r {STATE}/instances/canary")
 
 
-def test_a_support_bundle_tells_much_and_no_secret(serving):
-    host = serving.names[2]
-    plant(serving.testbed.on, host)
-    instances = [{"name": "sglang-ddtree", "port": 30000, "api_key_file": "/root/api-key"}]
+def test_a_support_bundle_tells_much_and_no_secret(operated):
+    host = operated.first
+    plant(operated.on, host)
     shutil.rmtree(cache() / "support", ignore_errors=True)
     try:
-        done = play(serving, "ansible/support_bundle.yml", "--limit", host, "-vvv", sglang_instances=instances)
+        play(operated, "ansible/support_bundle.yml", "--limit", host, "-vvv")
     finally:
-        pull_up(serving.testbed.on, host)
+        pull_up(operated.on, host)
     file = cache() / "support" / f"{host}.tar.gz"
     assert file.stat().st_mode & 0o777 == 0o600
     with tarfile.open(file) as archive:
         texts = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
-    assert not {(what, name) for what, word in CANARIES.items() for name, text in texts.items() if word in text}
-    assert not any(word in done.stdout + done.stderr for word in CANARIES.values())
+    words = [*CANARIES.values(), *operated.secrets()]
+    assert not {(word, name) for word in words for name, text in texts.items() if word in text}
+    assert not {word for word in words if word in operated.said}
     # What stands in their place shows that they were looked at.
     assert "HF_TOKEN=[removed]" in texts["instances/sglang-ddtree/unit.txt"]
     assert "http://[removed]@p:3128" in texts["instances/sglang-ddtree/unit.txt"]
@@ -87,12 +90,12 @@ def test_a_support_bundle_tells_much_and_no_secret(serving):
     assert "deploy sglang-ddtree" in texts["state/audit.log"]
 
 
-def test_a_host_that_lost_everything_comes_back_with_its_records(serving, versions):
-    host, inventory = serving.names[2], serving.testbed.folder / "monitoring.yml"
-    release, audit = serving.release(host), serving.audit(host)
+def test_a_host_that_lost_everything_comes_back_with_its_records(operated):
+    host, client = operated.names[2], operated.client()
+    release, audit = operated.release(host), operated.audit(host)
     folder = cache() / "testbed" / "backups"
     shutil.rmtree(folder, ignore_errors=True)
-    play(serving, "ansible/backup.yml", "--limit", host, backup_folder=str(folder))
+    play(operated, "ansible/backup.yml", "--limit", host, backup_folder=str(folder))
     (file,) = folder.glob(f"{host}-*.tar.gz")
     assert file.stat().st_mode & 0o777 == 0o600
     with tarfile.open(file) as archive:
@@ -100,25 +103,41 @@ def test_a_host_that_lost_everything_comes_back_with_its_records(serving, versio
     assert {"audit.log", "instances", "sglang-ddtree.json"} <= kept
     assert not kept & {"models", "images", "wheels"}
 
-    refused = serving.play("ansible/restore.yml", "--limit", host, restore_from=str(file))
+    refused = operated.play("ansible/restore.yml", "--limit", host, restore_from=str(file))
     assert refused.returncode != 0
     assert "has records in /var/lib/sglang-ddtree" in refused.stdout
-    refused = serving.play("ansible/uninstall.yml", "--limit", host)
+    refused = operated.play("ansible/uninstall.yml", "--limit", host)
     assert refused.returncode != 0
     assert f"Everything of the kit would leave {host}" in refused.stdout
-    assert serving.release(host) == release
+    assert operated.release(host) == release
 
-    if inventory.exists():
-        play(serving, "ansible/monitoring.yml", "-i", str(inventory))
-    play(serving, "ansible/uninstall.yml", "--limit", host, uninstall=host)
-    assert serving.testbed.on(host, TRACES) == ""
-    assert "prometheus" not in serving.testbed.on(host, "cat /etc/passwd; dpkg-query --show; ls /etc /var/lib")
+    with client.load(clients=2, least=20):
+        play(operated, "ansible/uninstall.yml", "--limit", host, uninstall=host)
+    assert not client.failures, client.failures[:5]
+    assert set(operated.workers()) == set(operated.names) - {host}
+    assert_nothing_is_left(operated, host)
 
-    play(serving, "ansible/restore.yml", "--limit", host, restore_from=str(file))
-    assert serving.audit(host) == audit
+    play(operated, "ansible/restore.yml", "--limit", host, restore_from=str(file))
+    assert operated.audit(host) == audit
     # No release may be gone back to whose image went with the host.
-    assert not serving.testbed.on(host, f"find {STATE} -name passed.json")
-    done = serving.deploy(versions["good"], "--limit", host)
+    assert not operated.on(host, f"find {STATE} -name passed.json")
+    done = operated.deploy(operated.version, "--limit", host)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert serving.serves(host, versions["good"])
-    assert serving.audit(host)[: len(audit)] == audit
+    assert operated.release(host) == operated.release(host, "good") == release
+    assert operated.all_work()
+    assert operated.audit(host)[: len(audit)] == audit
+
+
+@pytest.mark.slow
+def test_a_fleet_without_gateways_has_none_left(operated, fleet):
+    done = fleet.deploy(operated.version)
+    assert done.returncode == 0, done.stdout[-3000:]
+    for name in fleet.names:
+        assert not operated.on(name, f"ls {GATEWAY} 2>/dev/null; ss -Hltn | grep -E ':(8443|850.) '", check=False)
+        fleet.ask(name)
+
+
+def test_a_fleet_without_the_kit_has_nothing_of_it_left(operated):
+    play(operated, "ansible/uninstall.yml", uninstall=",".join(operated.names))
+    for name in operated.names:
+        assert_nothing_is_left(operated, name)
