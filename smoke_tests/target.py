@@ -60,7 +60,7 @@ class Target:
 
 
 def reach(base_url: str, api_key: str | None, pair_name: str | None, concurrency: int | None, thorough: bool) -> Target:
-    """Raises ProbeError when no SGLang server answers, PairError when nothing is known of its model, or in its dtype."""
+    """Raises ProbeError when no SGLang server answers, PairError when nothing is known of its model and dtype."""
     server = Server(base_url, api_key)
     # Neither of these two needs the scheduler, so a server with a dead one gets as far as the probes.
     model_path = server.get("/model_info", timeout=facts.TIMEOUT_S)["model_path"]
