@@ -3,7 +3,6 @@
 import pytest
 
 from tests import smoke_run
-from tests.engine.broken_drafter import shifted_layers
 from tests.engine.broken_engines import BROKEN, BROKEN_DRAFTERS, DRAFTER_CLASS, SHAPE
 from tests.engine.conftest import FULL
 from tests.engine.server import PAIR, Engine, Server
@@ -11,8 +10,8 @@ from tests.probe_plugin.probed_engine import ProbedEngine
 
 VERSION = "0.5.16"
 ACCEPTANCE = ("--class", DRAFTER_CLASS, "smoke_tests/test_acceptance.py")
-# Each costs a start and a suite, so a plain run takes two that no other test would see.
-QUICK = {"greedy_sampling", shifted_layers}
+# Each costs a start and a suite, so a plain run takes one that no other test would see.
+QUICK = {"greedy_sampling"}
 
 
 def chosen(faults: dict) -> list:

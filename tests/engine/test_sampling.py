@@ -11,6 +11,7 @@ import pytest
 import requests
 from scipy.stats import chi2_contingency
 
+from tests.engine.conftest import FULL
 from tests.engine.server import VERSIONS, Answer, Engine, Server
 from tests.engine.tiny import VOCAB, write_pair
 
@@ -50,7 +51,8 @@ def greedy_among_sampled(server: Server) -> list[list[int]]:
     return [answer.tokens for answer in batch(server, prompts, pair * len(GREEDY_PROMPTS))[::2]]
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+# Thousands of completions for each version: a plain run takes one.
+@pytest.fixture(scope="module", params=VERSIONS if FULL else VERSIONS[:1])
 def served(request, tmp_path_factory):
     """What both servers of one version answered, by name."""
     target, drafter = write_pair(tmp_path_factory.mktemp("tiny"), seed=1)

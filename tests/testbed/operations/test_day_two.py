@@ -90,6 +90,7 @@ def test_a_support_bundle_tells_much_and_no_secret(operated):
     assert "deploy sglang-ddtree" in texts["state/audit.log"]
 
 
+@pytest.mark.slow
 def test_a_host_that_lost_everything_comes_back_with_its_records(operated):
     host, client = operated.names[2], operated.client()
     release, audit = operated.release(host), operated.audit(host)
@@ -137,6 +138,7 @@ def test_a_fleet_without_gateways_has_none_left(operated, fleet):
         fleet.ask(name)
 
 
+@pytest.mark.slow
 def test_a_fleet_without_the_kit_has_nothing_of_it_left(operated):
     play(operated, "ansible/uninstall.yml", uninstall=",".join(operated.names))
     for name in operated.names:
