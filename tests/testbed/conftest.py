@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.testbed)
-            if here / "gpu" in item.path.parents:
+            # The operations alone take half an hour.
+            if {here / "gpu", here / "operations"} & set(item.path.parents):
                 item.add_marker(pytest.mark.slow)
     # Bare hosts are bare only once, and who takes the kit off them comes last.
     order = {here / "test_rollout.py": -1}

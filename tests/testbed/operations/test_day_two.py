@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import tarfile
 
-import pytest
-
 from tests.testbed.hosts import cache
 
 GATEWAY = "/etc/sglang-ddtree/gateway"
@@ -90,7 +88,6 @@ def test_a_support_bundle_tells_much_and_no_secret(operated):
     assert "deploy sglang-ddtree" in texts["state/audit.log"]
 
 
-@pytest.mark.slow
 def test_a_host_that_lost_everything_comes_back_with_its_records(operated):
     host, client = operated.names[2], operated.client()
     release, audit = operated.release(host), operated.audit(host)
@@ -129,7 +126,6 @@ def test_a_host_that_lost_everything_comes_back_with_its_records(operated):
     assert operated.audit(host)[: len(audit)] == audit
 
 
-@pytest.mark.slow
 def test_a_fleet_without_gateways_has_none_left(operated, fleet):
     done = fleet.deploy(operated.version)
     assert done.returncode == 0, done.stdout[-3000:]
@@ -138,7 +134,6 @@ def test_a_fleet_without_gateways_has_none_left(operated, fleet):
         fleet.ask(name)
 
 
-@pytest.mark.slow
 def test_a_fleet_without_the_kit_has_nothing_of_it_left(operated):
     play(operated, "ansible/uninstall.yml", uninstall=",".join(operated.names))
     for name in operated.names:

@@ -134,7 +134,6 @@ def test_no_secret_is_seen_but_where_it_is_used(operated):
     assert operated.on(host, f"stat -c '%U %a' {GATEWAY}/*.*").splitlines() == ["root 600"] * 5
 
 
-@pytest.mark.slow
 def test_a_key_that_was_taken_back_ends(operated, versions):
     """The list of keys, and the gateway that reads it again: nothing else of a deployed fleet changes."""
     client, host = operated.client(), operated.first
@@ -152,7 +151,6 @@ def test_a_key_that_was_taken_back_ends(operated, versions):
     assert operated.on(host, "systemctl show --value --property=MainPID sglang-gateway") == process
 
 
-@pytest.mark.slow
 def test_a_host_that_dies_fails_no_request(operated, versions):
     client = operated.client()
     # The router's own host stays, so that the others have the load.

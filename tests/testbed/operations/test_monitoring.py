@@ -119,7 +119,6 @@ def tunnel(operated: Operated) -> Iterator[int]:
         process.wait()
 
 
-@pytest.mark.slow
 def test_a_crash_loop_is_told_until_a_roll_out_has_climbed_up_again(operated):
     name = operated.names[1]
     operated.on(name, f"touch {MODELS}/crash-tree")
@@ -132,7 +131,6 @@ def test_a_crash_loop_is_told_until_a_roll_out_has_climbed_up_again(operated):
     operated.wait_alert("LadderBelowRelease", fires=False)
 
 
-@pytest.mark.slow
 def test_a_dead_host_is_told(operated):
     name = operated.names[2]
     operated.on(name, "systemctl stop prometheus-exporter-exporter")
