@@ -10,7 +10,6 @@ shapes are sent, as some kernels are compiled only when they are asked for.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -23,14 +22,13 @@ from pathlib import Path
 
 from bench import facts, options
 from bench.arms import FORMS, Launch, Setup, launch, parse_arms
+from bench.command import stored
 from bench.errors import BenchError
 from bench.progress import say
 from bench.prompts import tokenised
 from bench.servers import START_SECONDS, Server, free_ports, stop
 from bench.start_log import captures, phases
 from models.checkpoint import check_folders
-from models.compatibility import drafter_block_size
-from models.errors import ModelError
 
 KINDS = ("cold", "warm")
 METHOD = (
@@ -43,15 +41,7 @@ METHOD = (
 
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
-    try:
-        document = measure(args)
-    except (BenchError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(document["starts"]))
-    return 0
+    return stored(lambda: measure(args), args.output, lambda document: table(document["starts"]))
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -113,12 +103,11 @@ def measure(args: argparse.Namespace) -> dict:
 
 
 def setting(args: argparse.Namespace) -> Setup:
-    drafter = json.loads((args.drafter / "config.json").read_text())
     return Setup(
         target=str(args.target),
         drafter=str(args.drafter),
         device=args.device,
-        block_size=int(drafter_block_size(drafter)),
+        block_size=options.block_size(args.drafter),
         max_concurrency=args.concurrency,
         max_new_tokens=64,
         prompt_tokens=1500,

@@ -21,13 +21,12 @@ from pathlib import Path
 
 from bench import facts, options
 from bench.arms import FORMS, Launch, Setup, launch, parse_arms
+from bench.command import stored
 from bench.errors import BenchError
 from bench.progress import say
 from bench.prompts import tokenised
 from bench.servers import Server, running
 from models.checkpoint import check_folders
-from models.compatibility import drafter_block_size
-from models.errors import ModelError
 
 STEPS = 12
 SETTLE_S, TRACE_S = 0.7, 120
@@ -79,7 +78,7 @@ def commands(args: argparse.Namespace) -> dict[str, Launch]:
         target=str(args.target),
         drafter=str(args.drafter),
         device=args.device,
-        block_size=int(drafter_block_size(json.loads((args.drafter / "config.json").read_text()))),
+        block_size=options.block_size(args.drafter),
         max_concurrency=max(args.concurrency),
         max_new_tokens=args.max_new_tokens,
     )
@@ -158,15 +157,7 @@ def table(document: dict) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
-    try:
-        document = measure(args)
-    except (BenchError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(document))
-    return 0
+    return stored(lambda: measure(args), args.output, table)
 
 
 if __name__ == "__main__":

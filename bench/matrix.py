@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -18,13 +17,10 @@ from collections.abc import Iterator
 from bench import options
 from bench.arms import Arm
 from bench.cells import Block, Measuring
-from bench.errors import BenchError
+from bench.command import guarded
 from bench.fleet import Fleet
 from bench.progress import say
 from bench.store import Cell, Run
-from models.errors import ModelError
-from smoke_tests.pair import PairError
-from smoke_tests.verdict import ProbeError
 
 UNFINISHED = 75  # exit code: cells are left, start it again
 
@@ -131,16 +127,6 @@ def fitting(args: argparse.Namespace) -> list[tuple[int, int]]:
 def check_prompts(measuring: Measuring, contexts: list[int]) -> None:
     """Raises BenchError for a context that holds no question, before a server is started."""
     measuring.prompts.of(min(contexts), measuring.load.questions)
-
-
-def guarded(main):
-    """Run a command line: errors that a user can mend are one line, and a SIGTERM ends the servers too."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        return main()
-    except (BenchError, ModelError, PairError, ProbeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -46,7 +46,7 @@ def page(
 
 def _source(source: Source) -> list[str]:
     found = {point: standings(source.cells, *point) for point in points(source.cells)}
-    parts = [f"<h2>{escape(source.name)}</h2>{_facts(source)}"]
+    parts = [f"<h2>{escape(source.name)}</h2>{_facts(source.facts)}"]
     parts.append(f"<h3>Throughput against concurrency</h3>{plots.throughput(source.cells)}")
     parts.append(f"<h3>Envelope: the best arm at each point</h3>{_envelope(found)}")
     lengths = plots.accept_lengths(source.cells)
@@ -59,11 +59,7 @@ def _source(source: Source) -> list[str]:
     return [*parts, _serving(source.cells), _starts(source.cells), _failures(source.cells, found)]
 
 
-def _facts(source: Source) -> str:
-    return _rows(source.facts)
-
-
-def _rows(facts: Mapping[str, object]) -> str:
+def _facts(facts: Mapping[str, object]) -> str:
     rows = "".join(
         f"<tr><th>{escape(key)}</th><td style='text-align:left'><code>{escape(_plain(value))}</code></td></tr>"
         for key, value in facts.items()
@@ -213,7 +209,7 @@ def _cold_start(name: str, document: dict) -> str:
         f"<tr><td>{escape(what)}</td><td>{ratio:.3f}</td></tr>" for what, ratio in document["ratios"].items()
     )
     split = f"<h3>Where a start's time goes</h3>{plots.starts(document)}<table>{rows}</table>"
-    return f"<h2>{escape(name)}</h2>{_rows(facts)}{split}"
+    return f"<h2>{escape(name)}</h2>{_facts(facts)}{split}"
 
 
 def _failures(cells: Mapping[Cell, dict], found: Mapping[tuple[int, int], Mapping[str, Standing]]) -> str:

@@ -9,7 +9,6 @@ machine meets all of them. With --profile the trees run once more, by themselves
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from bench import facts, options, stages
 from bench.arms import FORMS, Arm, Launch, Setup, launch, parse_arms
+from bench.command import stored
 from bench.errors import BenchError
 from bench.progress import say
 from bench.prompts import QUESTIONS, tokenised
@@ -26,8 +26,6 @@ from bench.step_table import ratios, table
 from bench.steps import medians, sample
 from bench.waves import WARM_UP_TOKENS, run_wave, waves_for
 from models.checkpoint import check_folders
-from models.compatibility import drafter_block_size
-from models.errors import ModelError
 
 EAGER_STEPS = "sglang:ddtree_eager_steps_total"
 METHOD = (
@@ -61,14 +59,13 @@ class Bench:
     """One run: the arms, what they are started with, the prompts."""
 
     def __init__(self, args: argparse.Namespace, logs: Path) -> None:
-        drafter = json.loads((args.drafter / "config.json").read_text())
         self.args, self.logs = args, logs
         self.arms: dict[str, Arm] = {arm.name: arm for arm in args.arms}
         self.setup = Setup(
             target=str(args.target),
             drafter=str(args.drafter),
             device=args.device,
-            block_size=int(drafter_block_size(drafter)),
+            block_size=options.block_size(args.drafter),
             max_concurrency=max(args.concurrency),
             max_new_tokens=args.max_new_tokens,
             extra=tuple(shlex.split(args.server_flags)),
@@ -185,20 +182,17 @@ def check(args: argparse.Namespace) -> None:
         raise BenchError("--arms names an :eager arm and a CPU has no CUDA graphs: leave :eager out")
 
 
+def measure(args: argparse.Namespace) -> dict:
+    """The whole document. Raises BenchError or ModelError."""
+    check(args)
+    logs = args.log_dir or Path(tempfile.mkdtemp(prefix="step-cost-"))
+    logs.mkdir(parents=True, exist_ok=True)
+    return Bench(args, logs).run()
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
-    try:
-        check(args)
-        logs = args.log_dir or Path(tempfile.mkdtemp(prefix="step-cost-"))
-        logs.mkdir(parents=True, exist_ok=True)
-        document = Bench(args, logs).run()
-    except (BenchError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(document))
-    return 0
+    return stored(lambda: measure(args), args.output, table)
 
 
 if __name__ == "__main__":

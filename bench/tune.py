@@ -21,9 +21,10 @@ import yaml
 from bench import options, profile
 from bench.arms import Arm, engine_settings, parse_arms
 from bench.claims import BASELINE, Standing, standings
+from bench.command import guarded
 from bench.errors import BenchError
 from bench.fleet import Fleet
-from bench.matrix import Matrix, guarded
+from bench.matrix import Matrix
 from bench.progress import say
 from bench.store import Cell, Run
 
